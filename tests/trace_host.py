@@ -176,13 +176,16 @@ class HostTraceBuilder(RowTraceBuilder):
         self._add(table, 1, columns)
         if not frames:
             return self
+        depth = list(range(len(frames)))
+        if identity % 2:  # in any order
+            frames, depth = frames[::-1], depth[::-1]
         stack: dict[str, Cells] = {
             "id": identity,
             "symbol": self._string_ids([name for name, _ in frames]),
             "module": self._string_ids([module for _, module in frames]),
-            "kernelMode": [in_kernel, *[0] * (len(frames) - 1)],
+            "kernelMode": [0 if nth else in_kernel for nth in depth],
             "unresolved": [1 if name.startswith("0x") else None for name, _ in frames],
-            "stackDepth": list(range(len(frames))),
+            "stackDepth": depth,
         }
         return self._add("SAMPLING_CALLCHAINS", len(frames), stack)
 

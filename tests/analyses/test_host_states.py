@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
@@ -84,9 +84,9 @@ def _threads(trace, chance, tid, end_ns):
                 named = {"start_ns": span[0], "end_ns": span[1], "tid": tid}
                 events.append((trace.osrt, (chance.choice(OS_CALLS),), named))
             at = end
-    for _ in range(chance.randint(0, 40) if "samples" in kinds else 0):
+    for _ in range(chance.choice((chance.randint(0, 40), 400)) if "samples" in kinds else 0):
         stack = [
-            (f"f{chance.randint(0, 3)}", chance.choice(list(FILES)))
+            (chance.choice(("f0", "f1", "f2", "0x3")), chance.choice(list(FILES)))
             for _ in range(chance.randint(0, 3))
         ]
         named = {
@@ -113,7 +113,7 @@ def check(path):
     states = records(tables["host_states"])
     if not recorded:
         assert not states
-        return 0
+        return
     told, running = Counter(), Counter()
     for row in states:
         told[tuple(row[name] for name in ("tid", "cause", "state", "detail"))] += row["time_ns"]
@@ -129,7 +129,23 @@ def check(path):
         (tid, state, classes[truth.modules.get(identity)])
         for tid, identity, state, _ in truth.sampled
     )
-    return len(states)
+    check_functions(truth, records(tables["host_frames"]))
+
+
+def check_functions(truth, rows):
+    """Compare the functions in samples, which are in no range, with those of their stacks."""
+    expected, told = {}, defaultdict(dict)
+    program = [path for path, name in FILES.items() if name in ("framework", "other")]
+    for state in ("running", "cuda_call"):
+        sampled = [identity for _, identity, where, _ in truth.sampled if where == state]
+        for kind, stacks_n, counts in truth.functions(sampled, program):
+            if stacks_n >= 30 and counts:
+                most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:20]
+                expected["outside", state, kind, stacks_n] = dict(most)
+    for row in rows:
+        where = tuple(row[name] for name in ("part", "state", "kind", "stacks_n"))
+        told[where][row["function"], row["module"]] = row["samples_n"]
+    assert told == expected
 
 
 @over_seeds(range(8), 8)
@@ -190,6 +206,23 @@ def test_the_period_is_that_of_samples_between_which_a_thread_stays_on_its_core(
     tables = {"cpu_samples": Table(samples), "thread_switches": Table(switches)}
     assert HostRecords(RankTrace(tables, {}, None, {}, ())).period_ns == 10
     assert HostRecords(RankTrace({}, {}, None, {}, ())).period_ns is None
+
+
+@pytest.mark.parametrize(
+    ("trigger", "period", "expected_n"),
+    [("Software", "100", 10), ("Hardware", "100", 4), ("Software", "0", 4), ("Software", "-1", 4)],
+)
+def test_the_recorded_period_counts_where_it_is_a_time(tmp_path, trigger, period, expected_n):
+    # 1,000 ns on a core: two samples, 250 ns apart.
+    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
+    trace.kernel("k", start_ns=0, end_ns=100, launch=(0, 5))
+    for at_ns in (200, 450):
+        trace.cpu_sample([("f", "/usr/bin/python3.12")], start_ns=at_ns)
+    trace.kernel("k", start_ns=1_200, end_ns=1_300, launch=(1_100, 1_150))
+    trace.capture_option("LINUX_PERF_OPTIONS:SAMPLING_PERIOD", period)
+    trace.capture_option("LINUX_PERF_OPTIONS:CPU_IP_TRIGGER_TYPE", trigger)
+    modules = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))["host_modules"]
+    assert set(modules.loc[modules["state"] == "running", "expected_n"]) == {expected_n}
 
 
 def test_intervals_are_wilson_s():

@@ -67,6 +67,13 @@ def test_nothing_lies_in_a_range_without_times_that_a_capture_can_have(times, ki
     assert row.tolist() == [-1, 0, -1]
 
 
+def test_more_pieces_than_can_be_are_not_made(monkeypatch):
+    monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_EACH", 1)
+    monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_MORE", 0)
+    nvtx_tree = tree((0, 10, 11), (5, 15, 11))
+    assert (nvtx_tree.end_ns.tolist(), nvtx_tree.parent.tolist()) == ([10, 10], [-1, 0])
+
+
 RANGES = st.lists(
     st.tuples(
         st.integers(0, 25),

@@ -16,11 +16,15 @@ from nsys_llm.analyses.collectives import matching
 from nsys_llm.analyses.critical_path.path import host_parts, visits
 from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
+from nsys_llm.analyses.nvtx import nvtx_tree
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric import rank_tests
 from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.profile.tables import Table
 from nsys_llm.run import worker
 from nsys_llm.taxonomy import categories
 from nsys_llm.trace import selection
+from nsys_llm.trace.ranges import PUSH_POP
 
 STEP_NS = 1_000
 
@@ -63,6 +67,13 @@ def counted(monkeypatch):
     return count
 
 
+def ranges(start_ns, end_ns, tid):
+    kind = np.full(start_ns.shape, PUSH_POP)
+    names = ("start_ns", "end_ns", "global_tid", "event_type")
+    columns = (start_ns, end_ns, np.broadcast_to(tid, start_ns.shape), kind)
+    return Table(dict(zip(names, columns, strict=True)))
+
+
 def test_gaps_and_calls_that_overlap_make_no_row_for_each_pair(tmp_path, monkeypatch):
     kernels_n, calls_n, rows = 500, 1_000, []
     report = kernels(kernels_n)
@@ -84,6 +95,18 @@ def test_gaps_and_calls_that_overlap_make_no_row_for_each_pair(tmp_path, monkeyp
     tables = quick("idle_gaps", report.write_sqlite(tmp_path / "rank0.sqlite"))
     assert tables["causes"]["idle_ns"].sum() == tables["devices"]["idle_ns"].sum()
     assert sum(rows) <= 4 * (kernels_n + calls_n)
+
+
+def test_ranges_that_overlap_partly_are_cut_in_bounded_work(counted):
+    count = 20_000
+    searched = counted(nvtx_tree, "last_open")
+    start_ns = np.arange(count) * 10
+    tree = NvtxTree.of(ranges(start_ns, start_ns + count * 5, 11), 10**9)
+    assert sum(searched) < 60 * count + 10 * (1 << 17)
+    # What is cut still nests, and nothing reaches beyond its range.
+    inner = np.flatnonzero(tree.parent >= 0)
+    assert (tree.end_ns[inner] <= tree.end_ns[tree.parent[inner]]).all()
+    assert (tree.end_ns <= start_ns[tree.event] + count * 5).all()
 
 
 def test_the_host_time_of_many_threads_is_split_in_bounded_work(tmp_path, counted):

@@ -75,19 +75,18 @@ def test_times_and_sizes_equal_nsys_stats(nsys, exports, ours, trace, tmp_path):
         pd.read_csv(tmp_path / f"stats_cuda_gpu_mem_{what}_sum.csv").set_index("Operation")
         for what in ("time", "size")
     )
-    memops = ours(trace)["memops"].replace({"kind": WORDS})
-    sums = memops.groupby("kind")[["total_ns", "size_bytes", "ops_n"]].sum()
-    assert sorted(sums.index) == sorted(times.index) == sorted(sizes.index)
-    times, sizes = times.loc[sums.index], sizes.loc[sums.index]
-    assert sums["total_ns"].tolist() == times["Total Time (ns)"].tolist()
-    assert sums["size_bytes"].tolist() == sizes["Total (B)"].tolist()
-    assert sums["ops_n"].tolist() == times["Count"].tolist() == sizes["Count"].tolist()
-    if trace in TWO_PROCESSES:
-        return  # theirs are percentiles of both processes together
-    memops = memops.set_index("kind").loc[sums.index]
+    tables = ours(trace)
+    memops = tables["all_memops"].set_index("kind").rename(index=WORDS)
     assert memops.index.is_unique
-    for name, theirs in (("min_ns", "Min"), ("max_ns", "Max")):
+    assert sorted(memops.index) == sorted(times.index) == sorted(sizes.index)
+    times, sizes = times.loc[memops.index], sizes.loc[memops.index]
+    for name, theirs in (("total_ns", "Total Time"), ("min_ns", "Min"), ("max_ns", "Max")):
         assert memops[name].tolist() == times[f"{theirs} (ns)"].tolist()
+    assert memops["ops_n"].tolist() == times["Count"].tolist() == sizes["Count"].tolist()
     assert np.abs(memops["p50_ns"] - times["Med (ns)"]).max() <= ROUNDING
-    for name, theirs in (("min", "Min"), ("max", "Max"), ("median", "Med")):
+    for name, theirs in (("size", "Total"), ("min", "Min"), ("max", "Max"), ("median", "Med")):
         assert memops[f"{name}_bytes"].tolist() == sizes[f"{theirs} (B)"].tolist()
+    # Each rank's rows add up to the same.
+    sums = tables["memops"].groupby("kind")[["total_ns", "size_bytes", "ops_n"]].sum()
+    assert sums["total_ns"].rename(index=WORDS).to_dict() == times["Total Time (ns)"].to_dict()
+    assert sums["size_bytes"].rename(index=WORDS).to_dict() == sizes["Total (B)"].to_dict()

@@ -81,7 +81,7 @@ def _flag_rule(rule: str, title: str, recommendation: str) -> Rule:
         threshold="any time in kernels that have the flag in the rule file",
         source=OURS,
         recommendation=recommendation,
-        tables=("kernels",),
+        tables=("kernels", "rules"),
     )
 
 
@@ -98,7 +98,7 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Read the other categories as lower bounds. `--engine` chooses another rule "
         "file if the engine was not detected from the kernel names.",
-        tables=("categories", "kernels"),
+        tables=("categories", "kernels", "rules"),
     ),
     Rule(
         "exposed_copies",

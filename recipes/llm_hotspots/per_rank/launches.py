@@ -19,8 +19,8 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 #: Length of the window whose kernels are the peak.
 PEAK_NS: Final = 100_000_000
-#: Kernels shorter than this are counted.
-SHORT_NS: Final = 5_000
+#: Kernels shorter than these are counted.
+SHORT_NS: Final = (5_000, 10_000, 20_000)
 #: Idle gaps from this length on are left out of the active time: nobody launches there.
 LONG_GAP_NS: Final = 10_000_000
 
@@ -53,6 +53,8 @@ class DeviceLaunches:
     peak_kernels_n: int
     peak_start_ns: int | None
     under_5us_n: int
+    under_10us_n: int
+    under_20us_n: int
     durations: Spread
     calls: CallTimes | None
 
@@ -134,6 +136,7 @@ def _device(
     kernels = kernels.take(trace.starts_inside(kernels))
     peak = busiest_window(kernels["start_ns"], PEAK_NS)
     gaps_ns = _idle_gaps_ns(trace, device)
+    short_n = [int(durations.count[durations.value < ns].sum()) for ns in SHORT_NS]
     return DeviceLaunches(
         device_id=device,
         long_gaps_n=int((gaps_ns >= LONG_GAP_NS).sum()),
@@ -142,7 +145,9 @@ def _device(
         graph_nodes_n=int(is_graph_node(kernels).sum()),
         peak_kernels_n=peak[0] if peak else 0,
         peak_start_ns=peak[1] if peak else None,
-        under_5us_n=int(durations.count[durations.value < SHORT_NS].sum()),
+        under_5us_n=short_n[0],
+        under_10us_n=short_n[1],
+        under_20us_n=short_n[2],
         durations=durations.spread(1),
         calls=None if launched is None else _call_times(launched, trace),
     )

@@ -99,8 +99,14 @@ class RankMemops:
     exposed: Mapping[int, ExposedCopies]
 
 
-def map_memops(trace: RankTrace, spans: Mapping[int, Spans], global_pid: int) -> RankMemops:
-    """Reduce the copies and fills of one rank."""
+def map_memops(
+    trace: RankTrace, spans: Mapping[int, Spans], global_pid: int
+) -> tuple[RankMemops, ValueCounts, ValueCounts]:
+    """Reduce the copies and fills of one rank.
+
+    Returns:
+        Its rows, and how often one of each kind took how long and moved how much.
+    """
     moves = memop_table(trace)
     inside = trace.starts_inside(moves)
     known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < LARGEST_SIZE_BYTES)
@@ -138,7 +144,8 @@ def map_memops(trace: RankTrace, spans: Mapping[int, Spans], global_pid: int) ->
         for device in trace.device_ids
     }
     exposed_of = {device: _of_device(trace, device, some) for device, some in spans.items()}
-    return RankMemops(rows, peaks, exposed_of)
+    memops = RankMemops(rows, peaks, exposed_of)
+    return memops, times.regrouped(rows.kind), sizes.regrouped(rows.kind)
 
 
 def _spans_of(trace: RankTrace, moves: Table) -> IntArray:

@@ -1,4 +1,4 @@
-"""The tables of llm_hotspots about calls on the host, by function."""
+"""The tables of llm_hotspots about calls on the host, by function and by class."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from nsys_llm.report.columns import (
     rank_columns,
     sorted_columns,
     spread_columns,
+    taken,
 )
-from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.api_classes import API_CLASSES, classify_api
 
 from ..partials import RankRows
-from ..per_rank.apis import RankApis
+from ..per_rank.apis import ApiClasses, RankApis
 
 
 def api_tables(ranks: RankRows, durations: HistogramByName) -> dict[str, Columns]:
-    """Return the tables apis and rank_apis; `durations` are those of all ranks."""
+    """Return the tables apis, rank_apis and api_classes; `durations` are those of all ranks."""
     rank_apis = _rank_apis(ranks)
     return {
         "apis": _apis(rank_apis, durations),
         "rank_apis": sorted_columns(rank_apis, "rank", "-total_ns", "api"),
+        "api_classes": _api_classes(ranks),
     }
 
 
@@ -61,11 +63,25 @@ def _apis(rank_apis: Columns, durations: HistogramByName) -> Columns:
     return sorted_columns(columns, "-total_ns", "api")
 
 
-def _of_calls(names: Sequence[str], spread: Spread) -> Columns:
-    columns = spread_columns(spread)
-    return {
-        "api": [*names],
-        "class": [classify_api(name) for name in names],
-        "calls_n": columns.pop("launches_n"),
-        **columns,
+def _api_classes(ranks: RankRows) -> Columns:
+    rows = stacked(ApiClasses, [part.apis.classes for _, part in ranks])
+    rank_ns = np.repeat([part.apis.total_ns.sum() for _, part in ranks], len(API_CLASSES))
+    columns = {
+        **rank_columns([(rank, len(API_CLASSES)) for rank, _ in ranks]),
+        "class": [*API_CLASSES] * len(ranks),
+        **_calls(rows.spread),
+        "total_ns": rows.total_ns,
+        "total_pct": percent(rows.total_ns, rank_ns),
     }
+    used = taken(columns, np.flatnonzero((rows.spread.moments.n > 0) | (rows.total_ns > 0)))
+    return sorted_columns(used, "rank", "-total_ns", "class")
+
+
+def _of_calls(names: Sequence[str], spread: Spread) -> Columns:
+    classes = [classify_api(name) for name in names]
+    return {"api": [*names], "class": classes, **_calls(spread)}
+
+
+def _calls(spread: Spread) -> Columns:
+    columns = spread_columns(spread)
+    return {"calls_n": columns.pop("launches_n"), **columns}

@@ -1,4 +1,4 @@
-"""The tables of llm_hotspots that sum kernels up: categories, and decoded nvjet names."""
+"""The tables of llm_hotspots that sum kernels up: categories, rules, and decoded nvjet names."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SUMS: Final = ["launches_n", "total_ns", "exclusive_ns"]
 def category_tables(
     sources: pd.DataFrame, known: Mapping[str, Classification], engine: str
 ) -> dict[str, Columns]:
-    """Return the tables categories, rank_categories, operations and nvjet.
+    """Return the tables categories, rank_categories, operations, rules and nvjet.
 
     Args:
-        sources: One row a rank and full name: rank, file, name, full_name, category, and the
-            integers that are summed.
+        sources: One row a rank and full name: rank, file, name, full_name, category, rule_id, and
+            the integers that are summed.
     """
     categories = _summed(_with_unmatched(sources), ["category"])
     return {
@@ -36,6 +36,7 @@ def category_tables(
         },
         "rank_categories": _rank_categories(sources),
         "operations": _operations(sources, known),
+        "rules": _rules(sources, known),
         "nvjet": _nvjet(sources),
     }
 
@@ -94,6 +95,23 @@ def _operations(sources: pd.DataFrame, known: Mapping[str, Classification]) -> C
     )
     columns = _shared_out(sums, sums["total_ns"].sum(), sums["exclusive_ns"].sum())
     return {**columns, "operation": [name or None for name in sums["operation"]]}
+
+
+def _rules(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
+    # A rule has one category, so that grouping by both is grouping by the rule.
+    sums = _summed(sources, ["category", "rule_id"])
+    sums = sums.sort_values(["exclusive_ns", "rule_id"], ascending=[False, True])
+    by_time = sources.groupby(["rule_id", "full_name"], sort=True)["exclusive_ns"].sum()
+    heaviest = by_time.reset_index().sort_values("exclusive_ns", ascending=False, kind="stable")
+    example = heaviest.drop_duplicates("rule_id").set_index("rule_id")["full_name"].to_dict()
+    examples = [example[rule_id] for rule_id in sums["rule_id"]]
+    classes = class_columns([known[name] for name in examples])
+    return {
+        **{name: sums[name].to_numpy() for name in ["rule_id", "category", "kernels_n", *_SUMS]},
+        "operation": classes["operation"],
+        "flags": classes["flags"],
+        "example": examples,
+    }
 
 
 def _nvjet(sources: pd.DataFrame) -> Columns:

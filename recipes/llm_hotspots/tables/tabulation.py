@@ -23,7 +23,7 @@ from nsys_llm.report.columns import (
 )
 from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.report.outputs import Cells
-from nsys_llm.taxonomy.categories import Classification, detect_engine, load_rules
+from nsys_llm.taxonomy.categories import UNMATCHED, Classification, detect_engine, load_rules
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
@@ -35,7 +35,7 @@ from .apis import api_tables
 from .bandwidth import bandwidth_columns
 from .categories import category_tables, class_columns
 from .launches import launch_tables
-from .memops import memop_columns
+from .memops import memop_tables
 from .overlap import overlap_columns
 from .processes import process_columns
 
@@ -55,11 +55,12 @@ def tabulate(
     rules = load_rules(engine)
     known = {name: rules.classify(name) for name in full_names}
     sources["category"] = [known[name].category for name in sources["full_name"]]
+    sources["rule_id"] = [known[name].rule_id or UNMATCHED for name in sources["full_name"]]
     names_of = sources[["name", "full_name"]].drop_duplicates()
     shown = rules.shown_classes(names_of.itertuples(index=False, name=None))
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
-    memops = memop_columns(rows)
+    memops = memop_tables(rows, partial.memop_times, partial.memop_sizes)
     kernels = _kernels(names, everywhere, sources, shown, devices)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     return {
@@ -69,10 +70,10 @@ def tabulate(
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
-        "memops": memops,
+        **memops,
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns(rows),
-        "processes": process_columns(rows, sources, devices, memops),
+        "processes": process_columns(rows, sources, devices, memops["memops"]),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.kernels,

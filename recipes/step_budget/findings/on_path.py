@@ -21,6 +21,8 @@ from ..tables.tabulation import CLOCKS_APART
 from .texts import CERTAIN_PCT, RULES
 
 _WHICH: Final = ("change", "name")
+#: Rules of classes of time on the path.
+_PATH_RULES: Final = {"transfer": "path_transfer", "copy": "path_copies"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def findings(tables: Tables) -> list[Finding]:
     return [
         *_host(budget),
         *_waits(budget),
-        *_transfer(budget),
+        *_of_class(budget, "transfer", Cause("transfer"), Change("transfer")),
+        *_copies(budget),
         *rank_findings(tables),
         *_repeated(budget),
         *_inferred(tables),
@@ -194,16 +197,22 @@ def _waits(budget: Budget) -> list[Finding]:
     ]
 
 
-def _transfer(budget: Budget) -> list[Finding]:
+def _copies(budget: Budget) -> list[Finding]:
+    kinds = [row["name"].removeprefix("memcpy ") for row in budget.rows("copy")]
+    return _of_class(budget, "copy", Cause("copies"), Change("copies", next(iter(kinds), None)))
+
+
+def _of_class(budget: Budget, name: str, cause: Cause, change: Change) -> list[Finding]:
+    """Return the finding on a class of time on the path."""
     return [
-        RULES["path_transfer"].finding(
-            cause=Cause("transfer"),
-            change=Change("transfer"),
+        RULES[_PATH_RULES[name]].finding(
+            cause=cause,
+            change=change,
             fields={"unit": budget.unit},
             evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")),
             **_place(budget, budget.critical_gpu(), row),
         )
-        for row in budget.rows("class", "transfer")
+        for row in budget.rows("class", name)
     ]
 
 

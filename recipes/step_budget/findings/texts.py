@@ -17,6 +17,7 @@ CERTAIN_PCT: Final = 90.0
 _PAGE: Final = "the definition of the critical path (docs/step_budget.md)"
 _TABLES: Final = ("ceilings", "job_steps", "wall")
 _SHOWS: Final = "the {unit} with most of it"
+_ON_PATH: Final = "{path_ns} a {unit} on the critical path; {worst_ns} in the worst {unit}."
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -58,11 +59,25 @@ RULES: Final = rules_by_id(
         "path_transfer",
         scope="run",
         title="Transfer on the critical path of rank {rank}: {path_ns} a {unit}",
-        details="{path_ns} a {unit} on the critical path; {worst_ns} in the worst {unit}.",
+        details=_ON_PATH,
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Overlap these collectives with computation that does not need them, or "
         "send less: fewer and larger messages, lower precision.",
+        tables=_TABLES,
+        window_shows=_SHOWS,
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "path_copies",
+        scope="run",
+        title="Copies on the critical path of rank {rank}: {path_ns} a {unit}",
+        details=_ON_PATH,
+        threshold=limits_words(),
+        source=_PAGE,
+        recommendation="Move fewer bytes: keep data that is used again on the device. Copy the "
+        "rest ahead on a separate stream from pinned memory, as far as there is computation to "
+        "hide it.",
         tables=_TABLES,
         window_shows=_SHOWS,
         specificity=OF_CLASS,

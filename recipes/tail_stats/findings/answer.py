@@ -14,6 +14,7 @@ from nsys_llm.report.records import Tables
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import format_ns, quoted, shortened
 
+from .bursts import burst_findings
 from .collectives import (
     Wait,
     collective_waits,
@@ -90,6 +91,7 @@ def findings(tables: Tables) -> list[Finding]:
     return [
         *rank_findings(tables),
         *wait_findings(judged.waits),
+        *burst_findings(tables, judged.named),
         *tail_findings(tables, judged.slow),
         *remarks_on_collectives(tables),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
@@ -25,8 +26,8 @@ from .texts import MOST, RULES
 _PLACE: Final = ("rank", "device_id", "name", "config")
 #: Rows of rank_tails that are looked at, those with most time in slow launches.
 _LOOKED_AT: Final = 200
-#: Slow launches of which it is said that they come together, within a tenth of the span.
-_LEAST_BURST: Final = 3
+#: Share of their time beyond the median from which slow launches are those of bursts.
+_MOST_PCT: Final = 50.0
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ def _lost_ns(row: Record) -> float:
 
 
 def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]:
-    """Return the findings on the costliest configurations."""
-    return [_tail(tables, item) for item in slow[:MOST]]
+    """Return the findings on the costliest configurations, but for those that bursts are about."""
+    apart = (item for item in slow if (item.row["burst_pct"] or 0.0) <= _MOST_PCT)
+    return [_tail(tables, item) for item in islice(apart, MOST)]
 
 
 def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
@@ -95,13 +97,12 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
             "launches",
             row["name"],
             time_ns=slow.lost_ns,
-            worst_pct=_worst_pct(tables, row, listed),
+            worst_pct=worst_pct(tables, row, listed),
         ),
         fields={
             "kernel": shortened(row["name"]),
             "share_pct": 100.0 * row["outliers_n"] / row["launches_n"],
             "lost_ns": slow.lost_ns,
-            "lasting_ns": _lasting_ns(tables, row, listed),
             **_context(listed),
         },
         evidence=cells(
@@ -127,7 +128,7 @@ def _ncu(row: Record, listed: Sequence[Record]) -> str | None:
     return next((launch["ncu"] for launch in longest), None)
 
 
-def _worst_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:
+def worst_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:
     """Return the share of the GPU's worst step that listed launches take beyond the median there.
 
     None where steps are not known. What is not listed takes less.
@@ -167,15 +168,6 @@ def _context(listed: Sequence[Record]) -> dict[str, Any]:
         "range_n": range_n,
         "range_name": shortened(name),
     }
-
-
-def _lasting_ns(tables: Tables, row: Record, listed: Sequence[Record]) -> int | None:
-    """Return how long it is from the first slow launch to the last; null but for a burst."""
-    starts = [launch["start_ns"] for launch in listed]
-    if len(starts) < max(row["outliers_n"], _LEAST_BURST):
-        return None
-    lasting_ns = max(starts) - min(starts) + row["max_ns"]
-    return int(lasting_ns) if 10 * lasting_ns < Walls(tables).span_ns(*gpu_of(row)) else None
 
 
 def _case(row: Record, listed: Sequence[Record]) -> str | None:

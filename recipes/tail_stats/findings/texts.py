@@ -44,6 +44,30 @@ RULES: Final = rules_by_id(
         tables=("stragglers", "collectives"),
     ),
     Rule(
+        "outlier_cluster",
+        scope="rank",
+        title="{outliers_n:launch|launches} over twice their median on {where} within {lasting_ns}"
+        "[, and {more}]",
+        details="Chance would put {expected:.2g} there. They are of {kernels_n:kernel}, "
+        "{kernel:quoted} the most[ (ranks {together:quoted})]. Most of them: {likely_cause}. From "
+        "{window_start_ns:instant} to {window_end_ns:instant} in the profile of rank {rank}, which "
+        "loses {lost_ns} beyond the medians.",
+        threshold="more of them within a short time than chance gives (table `outlier_clusters`); "
+        f"the gain is their time beyond the medians on the GPU that loses most; {_SHOWN}",
+        source=OURS,
+        recommendation="Something held the GPU up for a moment: look within that time at its "
+        "clocks, temperature, power, and other processes on it.",
+        cases={
+            "beside": Case(
+                recommendation="Look at what runs beside them within that time (`outliers.beside`):"
+                " move or limit it."
+            ),
+        },
+        record="--gpu-metrics-device=all",
+        tables=("outlier_clusters", "outliers"),
+        specificity=OF_KERNEL,
+    ),
+    Rule(
         "slow_launches",
         scope="kernel",
         title="{kernel:quoted} takes over twice its median in {share_pct} of its launches on rank "
@@ -51,7 +75,7 @@ RULES: Final = rules_by_id(
         details="In configuration {config:quoted}, {outliers_n} of {launches_n:launch|launches} "
         "take over twice the median of {all_p50_ns}: p99 {p99_ns}, longest {max_ns}, {lost_ns} "
         "beyond the median in all.[ Of the {listed_n} listed, {cause_n}: {likely_cause}.]"
-        "[ NVTX range of {range_n}: {range_name:quoted}.][ All of them within {lasting_ns}.]",
+        "[ NVTX range of {range_n}: {range_name:quoted}.]",
         threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
         "configuration, first launches, a second mode and ranks whose own median is as long left "
         "out; the gain is their time beyond the median on the rank that has most of it",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,7 @@ class Medians:
         keys: See `per_rank.launches`.
         order: Around their percentiles.
         twice: Twice the median of each.
+        beyond: What launches take beyond it.
         modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
         communication: Which move data between GPUs.
         configs: Name and configuration, in columns and as texts.
@@ -60,6 +61,7 @@ class Medians:
         self.moments = kernels.counts.moments(len(kernels.keys))
         self.order = kernels.counts.order_statistics(len(kernels.keys))
         self.twice = twice_medians(self.order)
+        self.beyond = beyond_medians(kernels.counts, self.twice, len(kernels.keys))
         self.modes = second_modes(kernels.counts, self.twice, len(kernels.keys))
         self.configs = _config_columns(kernels.keys)
         self.communication: npt.NDArray[np.bool_] = self.configs["communication"]
@@ -77,8 +79,9 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
     keys_n = len(kernels.keys)
     codes = [medians.codes(tails.keys)[tails.key] for _, tails in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
-    beyond = beyond_medians(kernels.counts, medians.twice, keys_n)
-    rich = tail_columns(medians.moments, medians.order, total_ns, int(total_ns.sum()), beyond)
+    rich = tail_columns(
+        medians.moments, medians.order, total_ns, int(total_ns.sum()), medians.beyond
+    )
     launched = [
         np.unique(code[tails.moments.n > 0]) for code, (_, tails) in zip(codes, parts, strict=True)
     ]
@@ -92,8 +95,12 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
     return sorted_columns(columns, "-excess_ns", "-total_ns", "name", "config")
 
 
-def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
-    """Return the table rank_tails: one row a kernel and configuration on a device of a rank."""
+def rank_tail_columns(medians: Medians, parts: RankParts, burst_pct: npt.NDArray[Any]) -> Columns:
+    """Return the table rank_tails: one row a kernel and configuration on a device of a rank.
+
+    Args:
+        burst_pct: Its column, in the order of `parts`.
+    """
     rows_n = [len(tails.key) for _, tails in parts]
     code = joined([medians.codes(tails.keys)[tails.key] for _, tails in parts])
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
@@ -112,6 +119,7 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
+        "burst_pct": burst_pct,
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
         "longest_start_ns": nullable(joined([tails.longest_start_ns for _, tails in parts])),
     }

@@ -55,12 +55,12 @@ def outlier_columns(
         options: disable_alignment leaves clocks alone.
     """
     numbers = instances.numbers
-    owner = _owners(instances, ranks)
+    owner = owners(instances, ranks)
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
-    offset_ns = np.array(_offsets_ns(ranks, options), dtype=np.int64)[owner]
+    offset_ns = np.array(offsets_ns(ranks, options), dtype=np.int64)[owner]
     aligned = np.where(offset_ns == NULL_INT, NULL_INT, numbers["start_ns"] + offset_ns)
-    states = _states(instances)
+    states = states_of(instances)
     columns = {
         "rank": [ranks[value].number for value in owner.tolist()],
         "file": [ranks[value].file for value in owner.tolist()],
@@ -89,7 +89,7 @@ def outlier_columns(
     return {**columns, "likely_cause": _causes(columns, medians.modes[numbers["key"]])}
 
 
-def _states(instances: Instances) -> npt.NDArray[Any]:
+def states_of(instances: Instances) -> npt.NDArray[Any]:
     """Return which of `STATES` each launch is in."""
     numbers = instances.numbers
     warm = np.where(
@@ -101,7 +101,7 @@ def _states(instances: Instances) -> npt.NDArray[Any]:
     return np.array(STATES, dtype=object)[code]
 
 
-def _offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
+def offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
     """Return how much later than the first the capture of each rank began; NULL_INT: not known."""
     if options["disable_alignment"] or len({rank.key.path for rank in ranks}) == 1:
         return [0] * len(ranks)
@@ -118,7 +118,7 @@ _BESIDE: Final = {
 }
 
 
-def _owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
+def owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
     """Return for each launch the position of its rank among the numbered ones."""
     place = {rank.key: index for index, rank in enumerate(ranks)}
     owner_place = np.array([place.get(key, -1) for key in instances.ranks], dtype=np.int64)

@@ -8,12 +8,12 @@ from typing import Any, Final
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import delays_ns
 from nsys_llm.analyses.wall.of_matched import matched
-from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
 from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
+from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
 from .collectives import clock_columns, collective_columns, coverage_rows, sequence_rows
 from .kernels import (
     Medians,
@@ -45,17 +45,22 @@ def tabulate(
 
 def _kernel_columns(
     kernels: KernelTails, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Columns]:
+) -> dict[str, Cells]:
     parts = [(rank, kernels.ranks[rank.key]) for rank in ranks]
     medians = Medians(kernels)
-    rank_tails = rank_tail_columns(medians, parts)
-    listed = outlying(kernels.instances, medians).take(slice(options["top"]))
+    outliers = outlying(kernels.instances, medians)
+    listed = outliers.take(slice(options["top"]))
+    events = outlier_events(outliers, medians, parts)
+    bursts = clusters(events, medians, parts, options)
+    rows_n = sum(len(tails.key) for _, tails in parts)
+    rank_tails = rank_tail_columns(medians, parts, burst_pcts(events, bursts, rows_n))
     tails = tails_columns(kernels, medians, parts)
     return {
         "tails": tails,
         "rank_tails": rank_tails,
         "tail_ranks": tail_rank_columns(rank_tails, parts),
         "outliers": outlier_columns(listed, medians, ranks, options),
+        "outlier_clusters": cluster_rows(bursts, outliers, medians, ranks, options),
         "tail_durations": duration_columns(kernels, medians, tails, min(_WORST, options["top"])),
     }
 

@@ -7,6 +7,7 @@ their names is kept.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -31,6 +32,10 @@ NEWEST_SCHEMA: Final = (3, 30)
 _SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion")
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
 _SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
+_PERIOD_KEYS: Final = (
+    "LINUX_PERF_OPTIONS:CPU_IP_TRIGGER_TYPE",
+    "LINUX_PERF_OPTIONS:SAMPLING_PERIOD",
+)
 _TRACED_KEYS: Final = ("CAPTURE_EVENT_TYPE",)
 _GRAPH_MODE_KEYS: Final = (
     "CUDA_GRAPH_TRACE_OPTIONS:MODE",
@@ -54,6 +59,7 @@ class CaptureFacts:
             of every other process whose environment the profile stores.
         environments_n: Environments of processes among the profile's strings.
         session: Id of the profiling session.
+        sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
     """
 
     host: str | None
@@ -72,6 +78,7 @@ class CaptureFacts:
     secret_variables: tuple[str, ...] = ()
     environments_n: int = 0
     session: str | None = None
+    sample_period_ns: int = 0
 
     @property
     def schema_note(self) -> str | None:
@@ -97,6 +104,9 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     utc_epoch_ns, system_clock_ns = _clocks(profile)
     environments = profile.process_environments()
     variables = _variables(profile)
+    perf = dict(profile.key_values("capture", _PERIOD_KEYS))
+    trigger, period = (perf.get(key) or "" for key in _PERIOD_KEYS)
+    is_time = trigger == "Software" and re.fullmatch("[0-9]{1,15}", period)
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
     return CaptureFacts(
         host=system.get("Hostname") or None,
@@ -115,6 +125,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         secret_variables=secret_names(chain(_set_names(profile, variables), *environments)),
         environments_n=len(environments),
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
+        sample_period_ns=int(period) if is_time else 0,
     )
 
 

@@ -16,6 +16,7 @@ from nsys_llm.trace.host_part import (
     SAMPLED,
     STEP,
     Exposure,
+    HostFrame,
     HostModule,
     HostPart,
     HostState,
@@ -31,12 +32,19 @@ _Group = tuple[int, int, str, str, str | None, str]
 _GROUP: Final[Callable[[Exposure], _Group]] = attrgetter(*Exposure.__dataclass_fields__)
 _STATES: Final = tuple(HostState.__dataclass_fields__)
 _MODULES: Final = tuple(HostModule.__dataclass_fields__)
+_FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
 
 
 def host_tables(ranks: Sequence[tuple[Rank, HostPart | None]]) -> dict[str, Columns]:
-    """Return host_states and host_modules; of ranks without, no rows."""
+    """Return host_states, host_modules and host_frames; of ranks without, no rows."""
     told = [(rank, part) for rank, part in ranks if part is not None]
-    return {"host_states": _state_columns(told), "host_modules": _module_columns(told)}
+    frames = [(rank, frame) for rank, part in told for frame in part.frames]
+    order = ("rank", "device_id", "part", "state", "kind", "-samples_n", "function", "module")
+    return {
+        "host_states": _state_columns(told),
+        "host_modules": _module_columns(told),
+        "host_frames": sorted_columns(record_columns(frames, *_FRAMES), *order),
+    }
 
 
 def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
@@ -59,7 +67,8 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
     rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, int]]()
     for rank, part in ranks:
-        counts, on_core_ns, period_ns = Counter[_Group](), Counter[_Group](), part.period_ns
+        counts, on_core_ns = Counter[_Group](), Counter[_Group]()
+        period_ns = (rank.facts and rank.facts.sample_period_ns) or part.period_ns
         for module in part.modules:
             counts[_GROUP(module)] += module.samples_n
         for state in part.states:
@@ -67,7 +76,7 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
                 on_core_ns[_GROUP(state)] += state.on_core_ns
         expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
         lost = [
-            HostModule(*key, NOT_SAMPLED, expected_n - counts[key], 0, None, 0)
+            HostModule(*key, NOT_SAMPLED, expected_n - counts[key], 0)
             for key, expected_n in expected.items()
             if expected_n > counts[key]
         ]

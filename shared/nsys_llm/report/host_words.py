@@ -20,6 +20,7 @@ from nsys_llm.taxonomy.host_modules import KERNEL, UNRESOLVED
 from nsys_llm.trace.host_part import (
     CUDA_CALL,
     INTERPRETER_LOCK,
+    LEAST_SAMPLES,
     OFF_CORE,
     OS_CALL,
     RUNNING,
@@ -37,9 +38,6 @@ _LEAST_PCT: Final = 50.0
 #: A launch takes some 5 us: with less of the time in such calls, launches are 100 us apart, and
 #: fewer of them gain nothing; ours.
 _LEAST_LAUNCHES_PCT: Final = 5.0
-
-#: Fewer samples say nothing about shares.
-_LEAST_SAMPLES: Final = 30
 
 _WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the C library"}
 #: Calls that launch one operation: neither a graph nor a function of the host.
@@ -130,7 +128,7 @@ class Waited:
         period_ns = max((row["period_ns"] or 0 for row in here.modules), default=0)
         on_core_ns = sum(row.get("on_core_ns") or 0 for row in here.states)
         expected_n = on_core_ns / period_ns if period_ns else 0.0
-        return counts, max(_LEAST_SAMPLES, math.ceil(_LEAST_SAMPLED * expected_n))
+        return counts, max(LEAST_SAMPLES, math.ceil(_LEAST_SAMPLED * expected_n))
 
     @cached_property
     def software(self) -> str | None:

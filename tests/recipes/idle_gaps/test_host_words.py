@@ -71,11 +71,40 @@ def test_garbage_collected_elsewhere_is_no_advice_and_functions_are_apart_by_sta
     finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
     assert "83.3 % in `read`" in finding["title"]
     assert "prefetch" in finding["recommendation"]
-    names = ("part", "state", "module_class", "function", "function_n", "samples_n")
-    rows = records(tables["host_modules"])
-    assert {tuple(row[name] for name in names) for row in rows if row["function"]} == {
-        ("step", "running", "python", "gc_collect_main", 40, 40),
-        ("step", "cuda_call", "driver", "cuLaunch", 40, 40),
+    assert frames_of(tables) == {
+        ("step", "running", "leaf", "gc_collect_main", "python3.12", 40, 40),
+        ("step", "cuda_call", "leaf", "cuLaunch", "libcuda.so.1", 40, 40),
+    }
+
+
+def frames_of(tables):
+    names = ("part", "state", "kind", "function", "module", "samples_n", "stacks_n")
+    return {tuple(row[name] for name in names) for row in records(tables["host_frames"])}
+
+
+def test_functions_are_innermost_and_the_first_of_the_program_in_stacks(tmp_path):
+    model = "/home/me/model.so"
+    stacks = [
+        *2 * [[("malloc", "/lib/libc.so.6"), ("empty", "/torch/libtorch_cpu.so"), ("f", model)]],
+        [("forward", model), ("main", PYTHON), ("f", model)],
+        [("eval", PYTHON), ("0x12", model)],  # no name
+        [("alone", model)],  # no more of the stack was taken
+        [],
+    ]
+    trace = reader(11)
+    for step in range(11):
+        for nth, stack in enumerate(stacks):
+            trace.cpu_sample(stack, start_ns=(1000 * step + 910 + nth) * US)
+        for nth in range(2):  # 20 samples say nothing
+            trace.cpu_sample([("cuLaunch", model)], start_ns=(1000 * step + 601 + nth) * US)
+    # Ten gaps.
+    assert frames_of(quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))) == {
+        ("step", "running", "leaf", "malloc", "libc.so.6", 20, 50),
+        ("step", "running", "leaf", "forward", "model.so", 10, 50),
+        ("step", "running", "leaf", "eval", "python3.12", 10, 50),
+        ("step", "running", "leaf", "alone", "model.so", 10, 50),
+        ("step", "running", "program", "empty", "libtorch_cpu.so", 20, 40),
+        ("step", "running", "program", "forward", "model.so", 10, 40),
     }
 
 
@@ -208,7 +237,8 @@ def test_what_is_missing_is_counted_over_all_ranges(ranges_n, on_core_ns, sample
     where = [(0, 1, "host_no_cuda", "step", f"r{at}", "running") for at in range(ranges_n)]
     part = HostPart(
         tuple(HostState(*of, None, on_core_ns, on_core_ns, None, 0) for of in where),
-        tuple(HostModule(*of, "python", each_n, 0, None, 0) for of in where[:sampled_n]),
+        tuple(HostModule(*of, "python", each_n, 0) for of in where[:sampled_n]),
+        (),
         period_ns=100,
         steps_n=10,
     )

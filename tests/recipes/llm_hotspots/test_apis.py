@@ -62,6 +62,18 @@ def test_each_rank_s_functions_tell_where_the_longest_call_is(tables):
     ]
 
 
+def test_classes_have_the_calls_of_their_functions(tmp_path):
+    # cudaEventQuery and cudaStreamQuery are one class: 4, 5 and 9 ns.
+    trace = planted().api("cudaStreamQuery_v3020", start_ns=40, end_ns=49, tid=102)
+    names = "rank class calls_n total_ns p50_ns max_ns"
+    assert rows(api_tables(tmp_path, trace=trace)["api_classes"], names) == [
+        (0, "host_block", 2, 18, 9.0, 12),
+        (0, "poll", 3, 18, 5.0, 9),
+        (0, "launch", 2, 4, 2.0, 2),
+        (0, "alloc", 1, 2, 2.0, 2),
+    ]
+
+
 def test_a_time_window_cuts_sums_and_counts_the_calls_that_start_in_it(tmp_path):
     tables = api_tables(tmp_path, "--filter-time", "8/14")
     # [8, 14) of [6, 18), [10, 14) of [10, 16) and 1 ns of the poll.
@@ -100,9 +112,10 @@ def test_broken_calls_are_counted_and_in_no_sum(tmp_path):
         # A function with nothing but broken calls.
         ("cudaFree", 0, 0, 1, None),
     ]
+    assert tables["api_classes"]["class"].tolist() == ["host_block", "poll", "launch", "alloc"]
 
 
 def test_a_report_without_api_calls_has_no_rows_about_them(tmp_path):
     tables = api_tables(tmp_path, trace=TraceBuilder().kernel("k", start_ns=0, end_ns=5))
-    for name in ("apis", "rank_apis", "kernel_launches", "callstacks"):
+    for name in ("apis", "rank_apis", "api_classes", "kernel_launches", "callstacks"):
         assert len(tables[name]) == 0, name

@@ -185,18 +185,6 @@ def test_what_a_rank_takes_usually_is_other_work_and_no_slow_launch(usual_ns, is
     assert bool(shown) == is_listed
 
 
-@pytest.mark.parametrize(("last_ns", "words"), [(900_000, "within 990 us"), (910_000, None)])
-def test_slow_launches_that_come_together_say_so(last_ns, words):
-    # 10 ms of span: the last of three begins 900 us after the first, and none takes over 90 us.
-    launches = [outlier(at_ns, 80_000, likely_cause="ran alone") for at_ns in (0, 5, last_ns)]
-    rows = {"tails": [TAIL], "rank_tails": [rank_tail(1)], "tail_ranks": [rank(0), rank(1)]}
-    (finding,) = shown_findings(**rows, outliers=launches)
-    assert ("All of them within" in finding.details) == bool(words)
-    assert words is None or words in finding.details
-    (some,) = shown_findings(**rows, outliers=launches[:2])  # one of three is not listed
-    assert "All of them" not in some.details
-
-
 def test_empty_tables_give_no_finding_and_an_answer():
     assert findings(made()) == []
     assert caveats(made()) == []

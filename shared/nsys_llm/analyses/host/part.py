@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,23 +22,26 @@ from nsys_llm.analyses.host.states import (
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import small_blocks
-from nsys_llm.numeric.grouping import (
-    distinct_codes,
-    distinct_rows,
-    exact_sums,
-)
+from nsys_llm.numeric.grouping import distinct, distinct_codes, distinct_rows, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.host_modules import collects_garbage, module_class
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.host_part import (
+    LEAST_SAMPLES,
     SAMPLED,
+    HostFrame,
     HostModule,
     HostPart,
     HostState,
 )
 from nsys_llm.trace.rank_trace import RankTrace
 
+#: Functions of each kind that are kept of one part of the run and state.
+_MOST_FRAMES: Final = 20
+#: Files of these classes are a framework's or the model's own.
+_PROGRAM: Final = ("framework", "other")
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 
 
@@ -60,9 +64,16 @@ def host_part(view: RankView) -> HostPart | None:
         return None
     group, state, row = np.concatenate([of.samples for of in sums], axis=1)
     owner = np.repeat(np.arange(len(sums)), [of.samples.shape[1] for of in sums])
+    whose = np.stack((owner, group, state))
+    leaf, program, is_deep = _stacks(trace, row)
+    frames = (
+        _frames(trace, sums, kind, [*whose[:, kept], *found[:, kept]])
+        for kind, found, kept in (("leaf", leaf, leaf[0] != -1), ("program", program, is_deep))
+    )
     return HostPart(
         tuple(told for of in sums for told in of.rows()),
-        tuple(_modules(trace, sums, [owner, group, state, *_leaves(trace, row)])),
+        tuple(_modules(trace, sums, [*whose, *leaf])),
+        tuple(chain.from_iterable(frames)),
         threads.records.period_ns,
         0 if steps is None else int((~steps.warmup).sum()),
     )
@@ -140,23 +151,35 @@ class _Sums:
             )
 
 
-def _leaves(trace: RankTrace, rows: IntArray) -> Iterator[IntArray]:
-    """Yield the ids of file and function of samples' innermost frames, -1 of those without one.
+def _stacks(trace: RankTrace, rows: IntArray) -> tuple[IntArray, IntArray, Any]:
+    """Return the innermost frame of each sample, by its row, and the first one of the program.
 
-    Args:
-        rows: Shape (samples,), in the table of samples.
+    Ids of file and function, -1 for none, shape (2, samples); and whether a sample has more than
+    one frame, shape (samples,).
     """
     none = Table.empty(("id", "depth", "symbol_id", "module_id"))
     frames = trace.tables.get("sample_frames", none)
-    leaf = np.flatnonzero(frames["depth"] == 0)
-    ids = frames["id"][leaf]
-    order = np.argsort(ids, kind="stable")
-    ids, leaf = ids[order], leaf[order]
     wanted = trace.tables["cpu_samples"]["id"][rows] if rows.size else rows
-    at = np.searchsorted(ids, wanted)
-    at = np.where(np.append(ids, NULL_INT)[at] == wanted, at, -1)
-    for name in ("module_id", "symbol_id"):
-        yield np.append(frames[name][leaf], -1)[at]
+    frames = frames.take(np.isin(frames["id"], wanted))
+    frames = frames.take(np.lexsort((frames["depth"], frames["id"])))
+    paths = distinct(frames["module_id"]).tolist()
+    paths = [key for key in paths if module_class(trace.strings.get(key, "")) in _PROGRAM]
+    program = frames.take(np.isin(frames["module_id"], paths))
+    is_deep = np.isin(wanted, frames["id"][frames["depth"] > 0])
+    return _first(frames, wanted), _first(program, wanted), is_deep
+
+
+def _first(frames: Table, wanted: IntArray) -> IntArray:
+    at = np.searchsorted(frames["id"], wanted)
+    at = np.where(np.append(frames["id"], NULL_INT)[at] == wanted, at, -1)
+    return np.stack([np.append(frames[name], -1)[at] for name in ("module_id", "symbol_id")])
+
+
+def _counted(columns: Sequence[IntArray]) -> Iterator[tuple[int, ...]]:
+    """Yield the distinct rows of columns, and how often each occurs as its last value."""
+    first, code = distinct_rows(columns)
+    rows = (*(column[first].tolist() for column in columns), np.bincount(code).tolist())
+    return zip(*rows, strict=True)
 
 
 def _modules(
@@ -168,16 +191,33 @@ def _modules(
         columns: Shape (samples,) each: the place among the sums, group, state, the ids of the
             innermost frame's file and function.
     """
-    strings = trace.strings
-    first, code = distinct_rows(columns)
-    rows = np.stack((*(column[first] for column in columns), np.bincount(code)), axis=1)
-    functions = defaultdict[tuple[int, int, int, str], Counter[str]](Counter)
-    for nth, group, state, path, name, n in rows.tolist():
-        of_class = module_class(strings.get(path, ""))
-        functions[nth, group, state, of_class][strings.get(name, "")] += n
-    for (nth, group, state, of_class), counts in functions.items():
-        collecting_n = sum(n for name, n in counts.items() if collects_garbage(name))
-        named = [(n, name) for name, n in counts.items() if name and name[0] not in "0["]
-        function_n, function = max(named, default=(0, None))
-        numbers = counts.total(), collecting_n, function, function_n
-        yield HostModule(*sums[nth].where(group), STATES[state], of_class, *numbers)
+    samples_n, collecting_n = Counter[tuple[int, int, int, str]](), Counter[Any]()
+    for nth, group, state, path, name, n in _counted(columns):
+        of = nth, group, state, module_class(trace.strings.get(path, ""))
+        samples_n[of] += n
+        collecting_n[of] += n * collects_garbage(trace.strings.get(name, ""))
+    for (nth, group, state, of_class), n in samples_n.items():
+        where = *sums[nth].where(group), STATES[state]
+        yield HostModule(*where, of_class, n, collecting_n[nth, group, state, of_class])
+
+
+def _frames(
+    trace: RankTrace, sums: Sequence[_Sums], kind: str, columns: Sequence[IntArray]
+) -> Iterator[HostFrame]:
+    """Yield the most frequent functions of each device, part and state.
+
+    Args:
+        columns: As those of `_modules`, of one kind of frame and the samples that may have it.
+    """
+    counts = defaultdict[tuple[int, str, str], Counter[tuple[str, str]]](Counter)
+    for nth, group, state, path_id, name, n in _counted(columns):
+        device_id, _, _, part, _ = sums[nth].where(group)
+        # Folders may hold a user's name.
+        file = trace.strings.get(path_id, "").rpartition("/")[2]
+        counts[device_id, part, STATES[state]][text_of(name, trace.strings), file] += n
+    for where, found in counts.items():
+        if (stacks_n := found.total()) < LEAST_SAMPLES:
+            continue
+        named = [(of, n) for of, n in found.items() if not of[0].startswith(("0x", "["))]
+        for of, n in sorted(named, key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]:
+            yield HostFrame(*where, kind, *of, n, stacks_n)

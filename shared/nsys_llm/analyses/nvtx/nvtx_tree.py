@@ -24,6 +24,12 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends, lasting
 
+#: Ranges cut into more pieces than this many each, and so many besides, are not cut further but
+#: end where the range around them ends. Real ones nest, or interleave in two or three domains.
+_PIECES_EACH: Final = 8
+_PIECES_MORE: Final = 1 << 17
+#: So often all pieces may be gone through for it; two domains take a round for each level of one.
+_ROUNDS: Final = 4
 #: Threads are laid behind each other on one line of time, which is no longer than this.
 _TIME_LINE_NS: Final = 1 << 62
 #: So many steps from a range to the one around it cost less than a search.
@@ -290,12 +296,17 @@ def _tree(row: IntArray, start_ns: IntArray, end_ns: IntArray) -> _Tree:
         order = np.lexsort((-end_ns, start_ns))
         row, start_ns, end_ns = row[order], start_ns[order], end_ns[order]
     origin, first = np.arange(row.size), np.ones(row.size, dtype=bool)
+    most, work_n = _PIECES_EACH * row.size + _PIECES_MORE, 0
     while True:
         parent = last_open(np.arange(row.size) - 1, start_ns, end_ns)
         outlives = np.flatnonzero(parent >= 0)
         outlives = outlives[end_ns[outlives] > end_ns[parent[outlives]]]
         if not outlives.size:
             return _Tree(row, start_ns, end_ns, parent, first, origin)
+        work_n += row.size
+        if max(row.size + outlives.size, work_n // _ROUNDS) > most:
+            end_ns = _ended_with_those_around(start_ns, end_ns)
+            continue
         ends = end_ns.copy()
         ends[outlives] = end_ns[parent[outlives]]
         # The rest goes on behind the end of what was around it. At one instant, what began first
@@ -308,3 +319,15 @@ def _tree(row: IntArray, start_ns: IntArray, end_ns: IntArray) -> _Tree:
         row, origin, start_ns, end_ns, first = (
             item[order] for item in (row, origin, start_ns, end_ns, first)
         )
+
+
+def _ended_with_those_around(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return the ends of ranges, in order, each at most at the end of the one around it."""
+    ends: list[int] = []
+    around: list[int] = []  # ends of what is open; each depends on the one before
+    for start, end in zip(start_ns.tolist(), end_ns.tolist(), strict=True):
+        while around and around[-1] <= start:
+            around.pop()
+        around.append(min(end, around[-1]) if around else end)
+        ends.append(around[-1])
+    return np.array(ends, dtype=np.int64)
