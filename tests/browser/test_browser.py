@@ -30,7 +30,7 @@ needs_lab = pytest.mark.skipif(
 #: Elements in which plotly drew something.
 PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
-FIGURES_N = {"llm_overview": 3, "trace_diff": 3}
+FIGURES_N = {"llm_overview": 3, "trace_diff": 2}
 #: Of which CI opens the notebook in JupyterLab, and the page.
 IN_LAB = ("llm_overview",)
 ON_PAGES = ("llm_hotspots", "llm_overview", "trace_diff")

@@ -6,7 +6,17 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from judgement.jobs import FIXED, FLASH_3, Planted, Wanted, each_rank, job, layer, layers
+from judgement.jobs import (
+    FIXED,
+    FLASH_3,
+    Planted,
+    Wanted,
+    each_rank,
+    is_reduction,
+    job,
+    layer,
+    layers,
+)
 from machine import random_program
 from machine.parts import (
     COMM_STREAM,
@@ -247,7 +257,7 @@ def full_queue(dice: Random, fault: bool) -> Planted:
 def apart(dice: Random, fault: bool) -> Planted:
     """Ranks that do the same and never meet; nothing ties their clocks: nothing is wrong."""
     return job(
-        dice, lambda make, rank, step: [each for each in layers(make) if not _is_reduction(each)]
+        dice, lambda make, rank, step: [each for each in layers(make) if not is_reduction(each)]
     ), ()
 
 
@@ -301,10 +311,6 @@ def _varied(instruction: Instruction, dice: Random) -> Instruction:
         return instruction
     length_ns = max(1, round(instruction.work.ns * dice.uniform(0.8, 1.2)))
     return replace(instruction, work=replace(instruction.work, ns=length_ns))
-
-
-def _is_reduction(instruction: Instruction) -> bool:
-    return isinstance(instruction, Enqueue) and instruction.work.kind == "collective"
 
 
 def _is_kernel(instruction: Instruction) -> bool:

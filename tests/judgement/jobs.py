@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from machine.parts import BLOCKS, GEMM, POINTWISE, Maker, ranked
-from machine.program import Instruction, Program
+from machine.program import Enqueue, Instruction, Program
 
 #: A kernel of attention for which there is no faster one.
 FLASH_3: Final = (
@@ -96,3 +96,8 @@ def each_rank(program: Program, fields: Callable[[int], dict[str, Any]]) -> Prog
 def one_rank(program: Program, number: int, **fields: Any) -> Program:
     """Return a program of which one rank has other fields."""
     return each_rank(program, lambda rank: fields if rank == number else {})
+
+
+def is_reduction(instruction: Instruction) -> bool:
+    """Tell whether this launches a collective."""
+    return isinstance(instruction, Enqueue) and instruction.work.kind == "collective"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from judgement.jobs import Planted, Wanted, each_rank, job, layers, one_rank
-from machine.parts import GEMM, POINTWISE, SIDE_STREAM, Maker
+from judgement.jobs import Planted, Wanted, each_rank, is_reduction, job, layers, one_rank
+from machine.parts import COMM_STREAM, GEMM, POINTWISE, SIDE_STREAM, Maker
 from machine.program import Enqueue, Flush, Instruction, Pop, Program, Push
 
 
@@ -122,6 +122,35 @@ def flushed(dice: Random, fault: bool) -> Planted:
         return [*((flush,) if fault and step and rank == slow else ()), *layers(make)]
 
     return job(dice, body), ()
+
+
+def late_in_grid(dice: Random, fault: bool) -> Planted:
+    """Of 2 tensor parallel by 2 data parallel ranks one is late or slow, and its partner waits.
+
+    The partner comes late to its own data parallel collective for that, and is innocent. As in
+    backward, that one is launched amid the layers and joined at the end of the step.
+    """
+    slow, by_host = dice.randrange(4), dice.random() < 0.6
+    late_ns, pct = dice.choice((100_000, 250_000)), dice.choice((115, 130))
+    count, kernel_ns = dice.choice((1, 2)), dice.choice((30_000, 60_000, 120_000, 200_000))
+    transfer_ns, last_ns = dice.choice((20_000, 100_000, 300_000)), dice.choice((5_000, 60_000))
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        tensors = (rank // 2 * 2, rank // 2 * 2 + 1)
+        late = make.host(late_ns)
+        loading = [Push("data"), late, Pop()] if fault and by_host and rank == slow else []
+        launches = [
+            replace(item, work=replace(item.work, group=tensors)) if is_reduction(item) else item
+            for item in layers(make, count, kernel_ns=kernel_ns)
+        ]
+        data = make.reduce(transfer_ns, group=(rank % 2, rank % 2 + 2), stream=COMM_STREAM)
+        amid = len(launches) // 2
+        launches[amid:amid] = [*make.join(7, COMM_STREAM), data]
+        return [*loading, *launches, *make.join(COMM_STREAM, 7), make.kernel(POINTWISE, last_ns)]
+
+    gpu_pct = pct if fault and not by_host else 100
+    program = one_rank(job(dice, body), slow, gpu_pct=gpu_pct)
+    return program, (*_rank(slow), *((Wanted("host", slow),) if by_host else ()))
 
 
 def on_two_machines(program: Program) -> Program:

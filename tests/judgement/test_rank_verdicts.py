@@ -82,6 +82,23 @@ def test_nobody_else_is_named(kind, seed, tmp_path):
     assert {verdict for _, verdict, _ in verdicts(program, tmp_path)} <= {"profiler"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    nightly_but(
+        [(f"late_in_grid{healed}", seed) for healed in ("", HEALED) for seed in range(40)],
+        # What 3 and 12 wait in is matched with other ranks, or not at all.
+        [("late_in_grid", seed) for seed in (3, 12, 21)] + [("late_in_grid/healed", 21)],
+    ),
+)
+def test_who_waits_for_a_partner_is_innocent(kind, seed, tmp_path):
+    """Whoever that waiting makes late elsewhere; the late one is named where that is known."""
+    program, _, wanted = planted(kind, seed)
+    named = {rank for rank, _, _ in verdicts(program, tmp_path, "tail_stats")}
+    guilty = {item.rank for item in wanted}
+    assert named <= guilty
+    assert named == guilty or seed != 21
+
+
 def test_steps_that_a_filter_cuts_cost_as_much_as_the_others(tmp_path):
     """3 whole steps of 5.9: the price was that of 3."""
     write_profiles(simulate(planted("slow_gpu", 0)[0]), tmp_path)

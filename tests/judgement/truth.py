@@ -47,6 +47,7 @@ PLANTS: Final[tuple[Builder, ...]] = (
     rank_plants.late_host,
     rank_plants.late_for_no_reason,
     rank_plants.pauses,
+    rank_plants.late_in_grid,
     rank_plants.slow_aside,
     rank_plants.flushed,
     rank_plants.slewing_clocks,

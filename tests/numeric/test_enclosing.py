@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
+from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.profile.tables import Table
+from nsys_llm.trace.ranges import event_texts
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15)), max_size=40)
 
@@ -63,11 +64,11 @@ NESTED = events(
 )
 def test_a_launch_lies_in_the_innermost_range_of_its_thread(at, thread, text):
     row = innermost_events(NESTED, np.array([at]), np.array([thread]), 50)[0]
-    assert (None if row < 0 else event_text(NESTED, row, {})) == text
+    assert (None if row < 0 else event_texts(NESTED, {})[row]) == text
 
 
 def test_registered_texts_are_looked_up():
     table = NESTED.take(np.array([0]))
     table = Table({**table.columns, "text_id": np.array([7])})
-    assert event_text(table, 0, {7: "registered"}) == "registered"
-    assert event_text(table, 0, {}) == "[unknown name 7]"
+    assert event_texts(table, {7: "registered"})[0] == "registered"
+    assert event_texts(table, {})[0] == "[unknown name 7]"

@@ -62,7 +62,7 @@ def content(value: object) -> object:
 
 def durations(result: MapResult) -> dict[int, int]:
     """Return how often a launch took how long, over all ranks."""
-    counts = result.partial.durations
+    counts = result.partial.kernels.counts
     return dict(zip(counts.value.tolist(), counts.count.tolist(), strict=True))
 
 

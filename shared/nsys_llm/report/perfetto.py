@@ -115,8 +115,14 @@ def _events(rank: TracedRank) -> Iterator[str]:
 
 
 def _on_axis(track: Track, on_axis: Callable[[IntArray], IntArray]) -> Track:
-    """Return a line on the axis."""
-    return replace(track, start_ns=on_axis(track.start_ns), end_ns=on_axis(track.end_ns))
+    """Return a line on the axis; a slice that is as long in its profile no more says how long."""
+    start_ns, end_ns = on_axis(track.start_ns), on_axis(track.end_ns)
+    length_ns = track.end_ns - track.start_ns
+    differs = length_ns != end_ns - start_ns
+    details = dict(track.details)
+    if differs.any() and "duration_ns" not in details:
+        details["duration_ns"] = np.where(differs, length_ns, NULL_INT)
+    return replace(track, start_ns=start_ns, end_ns=end_ns, details=details)
 
 
 def _slices(pid: int, track: Track, tids: Sequence[int]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,17 @@ from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray, others_beyond
 from nsys_llm.analyses.ranks.peers import Gpu
 from nsys_llm.analyses.ranks.schedule import Line
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    covered_in,
+    merged_unions,
+    subtract_intervals,
+    union_intervals,
+)
+
+#: Waiting elsewhere excuses so many times its length: where collectives overlap other work, who
+#: came late to one still has work to do that the others did meanwhile, and comes later to the next.
+_CARRIED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -99,12 +110,13 @@ class Arrivals:
     @cached_property
     def _met(self) -> list[_Met]:
         return [
-            self._of(sequence)
-            for sequence in self._collectives.sequences
-            if len(sequence)
-            and id(sequence) not in self.stages.staged
-            and sequence.confidence != LOW_CONFIDENCE
+            self._of(sequence) for sequence in self._sure if id(sequence) not in self.stages.staged
         ]
+
+    @cached_property
+    def _sure(self) -> list[Sequenced]:
+        sequences = self._collectives.sequences
+        return [sequence for sequence in sequences if sequence.confidence != LOW_CONFIDENCE]
 
     def _of(self, sequence: Sequenced) -> _Met:
         met = sequence.waits.met
@@ -120,17 +132,24 @@ class Arrivals:
         return _Met(gpus, arrival_ns, left_ns, least_ns, inherited_ns)
 
     @cached_property
-    def _sequences_of(self) -> list[list[tuple[Sequenced, dict[int, int]]]]:
-        """The sequences of each device, each with the places of its members."""
-        of: list[list[tuple[Sequenced, dict[int, int]]]] = [[] for _ in self._gpu_of]
-        for sequence in self._collectives.sequences:
-            place_of = {owner: place for place, owner in enumerate(sequence.owners)}
-            for owner in place_of:
-                of[owner].append((sequence, place_of))
-        return of
+    def _unknown_ns(self) -> list[IntArray]:
+        """Of each device, time in communication of which nobody knows for whom it waited there."""
+        known: list[list[IntArray]] = [[] for _ in self._gpu_of]
+        for sequence in self._sure:
+            for place, owner in enumerate(sequence.owners):
+                left_ns = sequence.own_end_ns(place)
+                length_ns = sequence.end_ns[place] - sequence.start_ns[place]
+                known[owner].append(union_intervals(left_ns - length_ns, left_ns))
+        return [
+            subtract_intervals(
+                merged_unions([union_intervals(it.start_ns, it.end_ns) for it in device.lanes]),
+                merged_unions(some),
+            )
+            for device, some in zip(self._collectives.devices, known, strict=True)
+        ]
 
     def _inherited_ns(self, sequence: Sequenced, begin_ns: IntArray, end_ns: IntArray) -> IntArray:
-        """Return how long each member waited elsewhere since the collective before.
+        """Return how long each member waited elsewhere since the collective before, or may have.
 
         Args:
             sequence: Of the members.
@@ -139,24 +158,22 @@ class Arrivals:
         """
         # Before the first one nothing counts.
         left_ns = np.concatenate((begin_ns[:, :1], end_ns[:, :-1]), axis=1)
-        together = {
-            id(item)
-            for item, place_of in self._sequences_of[sequence.owners[0]]
-            if place_of.keys() >= set(sequence.owners)
-        }
-        inherited = np.zeros_like(begin_ns)
-        for place, owner in enumerate(sequence.owners):
-            for item, place_of in self._sequences_of[owner]:
-                if id(item) not in together:
-                    at, met = place_of[owner], item.waits.met
-                    wait_ns = item.waits.last_start_ns - item.start_ns[at]
-                    waited_ns = np.append(0, np.cumsum(wait_ns[met]))
-                    before, now = (
-                        np.searchsorted(item.own_end_ns(at)[met], some[place], side="right")
-                        for some in (left_ns, begin_ns)
-                    )
-                    inherited[place] += np.maximum(waited_ns[now] - waited_ns[before], 0)
-        return inherited
+        windows_ns = np.stack((np.minimum(left_ns, begin_ns), begin_ns), axis=2)
+        spans = [[self._unknown_ns[owner]] for owner in sequence.owners]
+        place_of = {owner: place for place, owner in enumerate(sequence.owners)}
+        for item in self._sure:
+            if place_of.keys() <= set(item.owners):
+                continue
+            for place, owner in enumerate(item.owners):
+                if owner in place_of:
+                    # It is the end that the waiting puts off, and what comes after.
+                    late_ns = item.waits.last_start_ns - item.start_ns[place]
+                    left_ns = item.own_end_ns(place)
+                    some = union_intervals(left_ns - np.where(item.waits.met, late_ns, 0), left_ns)
+                    spans[place_of[owner]].append(some)
+        return np.stack(
+            [covered_in(*pair) for pair in zip(windows_ns, map(merged_unions, spans), strict=True)]
+        )
 
     def late_ns(self, group: Sequence[int], steps: IntArray) -> FloatArray | None:
         """Return how much later than the median of the others each came, summed over each step.
@@ -176,7 +193,8 @@ class Arrivals:
         for met, places in self._of_group(group):
             arrival_ns = met.arrival_ns[places].astype(np.float64)
             came, ready = (
-                others_beyond(some) for some in (arrival_ns, arrival_ns - met.inherited_ns[places])
+                others_beyond(some)
+                for some in (arrival_ns, arrival_ns - _CARRIED * met.inherited_ns[places])
             )
             # Waiting that computation hid made nobody late: it blames no other either.
             beyond = np.where(np.abs(came) <= np.abs(ready), came, ready) * (came * ready > 0)
