@@ -52,7 +52,7 @@ class PipelineSums:
     @property
     def pace(self) -> int:
         """The stage that computes most: it sets the pace."""
-        return int(self.computes_ns.index[self.computes_ns.argmax()])
+        return int(self.computes_ns.index.to_numpy()[self.computes_ns.argmax()])
 
     @property
     def longer_pct(self) -> float:
