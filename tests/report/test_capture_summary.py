@@ -166,9 +166,15 @@ def test_the_window_is_that_of_the_devices():
     assert "window" not in facts_of(report(0), devices=[])
 
 
-def test_operations_without_an_api_call_are_counted_with_their_time():
-    rows = [coverage(0, 875, api_missing_n=3, api_cut_n=2), coverage(1, 1000)]
-    assert caveats(rows=rows) == [
-        "3 of 20 recorded GPU operations (125 ns) have no API call in the profile; 2 of them from "
-        "before the capture began."
-    ]
+@pytest.mark.parametrize(
+    ("cut_n", "words"),
+    [
+        (0, ""),
+        (2, ": 2 of them launched before the capture began"),
+        (3, ": launched before the capture began"),
+    ],
+)
+def test_operations_without_an_api_call_are_counted_with_their_time(cut_n, words):
+    rows = [coverage(0, 875, api_missing_n=3, api_cut_n=cut_n), coverage(1, 1000)]
+    said = f"3 of 20 recorded GPU operations (125 ns) have no API call in the profile{words}."
+    assert caveats(rows=rows) == [said]

@@ -179,13 +179,15 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
 
 
 def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
-    missing_n, total_n = _sum(coverage, "api_missing_n"), _sum(coverage, "total_n")
+    missing_n, cut_n = _sum(coverage, "api_missing_n"), _sum(coverage, "api_cut_n")
     if missing_n:
+        who = "" if cut_n == missing_n else f"{format_count(cut_n)} of them "
         yield (
-            f"{format_count(missing_n)} of {counted(total_n, 'recorded GPU operation')} "
+            f"{format_count(missing_n)} of "
+            f"{counted(_sum(coverage, 'total_n'), 'recorded GPU operation')} "
             f"({format_ns(_sum(coverage, 'api_missing_ns'))}) {'has' if missing_n == 1 else 'have'}"
-            f" no API call in the profile; {format_count(_sum(coverage, 'api_cut_n'))} of them "
-            "from before the capture began."
+            " no API call in the profile"
+            f"{f': {who}launched before the capture began' if cut_n else ''}."
         )
 
 
