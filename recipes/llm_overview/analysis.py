@@ -15,7 +15,7 @@ from typing import Final
 
 from nsys_llm.report.analysis import Analysis, SecondLook
 
-from .findings.answer import answer, findings
+from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
 from .findings.texts import RULES
 from .partials import OverviewPartial, merged
@@ -33,7 +33,7 @@ ANALYSIS: Final = Analysis(
     findings=findings,
     rules=RULES,
     answer=answer,
-    caveats=lambda _tables: [],
+    caveats=caveats,
     wall_details=wall_details,
     rank_verdicts=rank_verdicts,
     matches_collectives=True,

@@ -14,6 +14,16 @@ from .per_rank.sums_by_key import SumsByKey
 
 
 @dataclass(frozen=True)
+class RangeCounts:
+    """The ranges of one rank, whatever the filters leave; see the table `marks`."""
+
+    push_pop_n: int
+    start_end_n: int
+    without_end_n: int
+    empty_n: int
+
+
+@dataclass(frozen=True)
 class RankPhases:
     """One rank.
 
@@ -21,8 +31,6 @@ class RankPhases:
         steps: None where there are none.
         idle: By phase, see the table `phase_idle`; None where idle time is not known.
         missing: Operations in no range, and their time, by kind, before any filter.
-        ranges_n: Ranges, whatever the filters leave.
-        without_end_n: Those without an end.
     """
 
     phases: SumsByKey
@@ -31,8 +39,7 @@ class RankPhases:
     idle: SumsByKey | None
     attribution: SumsByKey
     missing: Mapping[str, tuple[int, int]]
-    ranges_n: int
-    without_end_n: int
+    marks: RangeCounts
 
 
 @dataclass(frozen=True)

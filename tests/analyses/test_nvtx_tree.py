@@ -44,7 +44,7 @@ def test_pieces_of_nested_ranges_are_the_ranges():
 def test_ranges_without_an_end_last_to_the_end_of_the_capture_and_are_counted():
     nvtx_tree = tree((0, NULL_INT, 11), (3, 3, 11), (5, 4, 11), (7, 9, 11))
     assert nvtx_tree.end_ns.tolist() == [CAPTURE_END, 9]
-    assert nvtx_tree.without_end_n == 1
+    assert (nvtx_tree.without_end_n, nvtx_tree.empty_n) == (1, 2)
 
 
 def test_without_ranges_nothing_is_open():
@@ -63,6 +63,7 @@ def test_nothing_lies_in_a_range_without_times_that_a_capture_can_have(times, ki
     table = events((2, 9, 11), (*times, 11, kind))
     nvtx_tree = NvtxTree.of(table, CAPTURE_END)
     assert (nvtx_tree.event.tolist(), nvtx_tree.parent.tolist()) == ([0], [-1])
+    assert nvtx_tree.empty_n == 1
     row = innermost_events(table, np.array([1, 5, 20]), np.full(3, 11), CAPTURE_END)
     assert row.tolist() == [-1, 0, -1]
 

@@ -44,12 +44,13 @@ def run_of(reports, ranks=(), options=None):
     return Run(MANIFEST, analysis, options or {}, tuple(reports), None, tuple(ranks))
 
 
-def facts_of(*reports, source="file_name", options=None):
+def facts_of(*reports, source="file_name", devices=None, options=None):
     ranks = [
         Rank(entry.key, number, f"rank{number}", source, None)
         for number, entry in enumerate(rank for report in reports for rank in report.ranks)
     ]
-    return dict(capture_facts(run_of(reports, ranks, options)))
+    tables = {} if devices is None else {"devices": frame_of("devices", devices)}
+    return dict(capture_facts(run_of(reports, ranks, options), tables))
 
 
 def caveats(files=(), rows=()):
@@ -155,3 +156,19 @@ def test_filters_are_told_as_they_were_typed():
     words = "--filter-time 50/ --filter-nvtx a'b --steps 3:4 --skip-warmup --ranks 0,2"
     assert text == f"what `{words}` leaves of the profiles"
     assert "only" not in facts_of(report("rank0"), options={"skip_warmup": False})
+
+
+def test_the_window_is_that_of_the_devices():
+    same = [{"window_ns": 1_500}, {"window_ns": 1_500}]
+    assert facts_of(report(0), devices=same)["window"] == "1.5 us a device"
+    other = [{"window_ns": 2_000}, {"window_ns": 7}, {"window_ns": 9}]
+    assert facts_of(report(0), devices=other)["window"] == "7 ns to 2 us a device"
+    assert "window" not in facts_of(report(0), devices=[])
+
+
+def test_operations_without_an_api_call_are_counted_with_their_time():
+    rows = [coverage(0, 875, api_missing_n=3, api_cut_n=2), coverage(1, 1000)]
+    assert caveats(rows=rows) == [
+        "3 of 20 recorded GPU operations (125 ns) have no API call in the profile; 2 of them from "
+        "before the capture began."
+    ]

@@ -62,7 +62,7 @@ def test_the_screen_says_facts_gains_advice_and_what_to_trust(tmp_path):
         " 1 at most 5.32  30.0 %  Unfused kernels: 30.0 % of rank 1's span",
         " 2 about   1.63   9.2 %  Host gaps",
         "   first: Look at its launches.",
-        "trust  One",
+        "trust  One (1 more note in the report)",
     ]
 
 
@@ -95,6 +95,7 @@ def test_any_screen_fits_and_counts_every_opportunity(tmp_path, seed):
         tmp_path, *findings, screen=screen, width=width, height=height, caveats=("a b. " * 60,) * 5
     )
     assert max(map(len, lines)) <= width
+    assert not screen.trust or "(4 more notes in the report)" in " ".join(" ".join(lines).split())
     # A blank line, `Generated:`, the folder, and the prompt.
     assert len(lines) + 4 <= height
     items = items_of(lines)

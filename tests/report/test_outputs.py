@@ -93,13 +93,15 @@ def test_pandas_restores_types_from_the_record_that_it_would_have_written(tmp_pa
         assert written(tmp_path, table, frame).schema.metadata == theirs.schema.metadata
 
 
-def test_rows_are_columns_whose_gaps_are_null_and_what_else_they_have_is_left_out():
+def test_rows_are_columns_whose_gaps_are_null_and_what_is_not_declared_is_refused():
     columns = [Column(name, "int64", "X.", nullable=True) for name in ("x", "y")]
     table = TableWrite("t", "one", tuple(columns))
-    by_rows = declared_frame(table, [{"x": 1, "other": 7}, {"y": 2}])
+    by_rows = declared_frame(table, [{"x": 1}, {"y": 2}])
     by_columns = declared_frame(table, {"x": [1, None], "y": [None, 2]})
     pd.testing.assert_frame_equal(by_rows, by_columns)
     pd.testing.assert_frame_equal(declared_frame(table, []), declared_frame(table, {}))
+    with pytest.raises(ManifestError, match=r"differ in other\."):
+        declared_frame(table, [{"x": 1, "y": 2}, {"x": 1, "other": None}])
 
 
 def test_a_table_without_rows_has_no_file_and_keeps_its_types(tmp_path):

@@ -11,7 +11,9 @@ from itertools import pairwise
 import pytest
 from results import run
 
+from nsys_llm.core.errors import UsageError
 from nsys_llm.run.executors import (
+    WORKERS,
     Executor,
     Inline,
     Threads,
@@ -53,6 +55,17 @@ def test_each_maps_every_chunk_once_and_counts_it(executor, seed):
     assert sorted(seen) == sorted(items)
     assert sorted(counted) == sorted(map(len, chunks))
     assert executor.workers_n >= 1
+
+
+def test_threads_are_as_many_as_the_launcher_is_told_to_use(monkeypatch):
+    assert Threads("3").workers_n == 3
+    assert Threads("").workers_n == Threads(None).workers_n
+    for text in ("abc", "0", "-1", "1.5"):
+        with pytest.raises(UsageError, match=rf"^{WORKERS}: '{text}' is not a number above 0\.$"):
+            Threads(text)
+    # It speaks of the launcher's workers: the command has its own words for that.
+    monkeypatch.setenv(WORKERS, "abc")
+    assert Threads().workers_n >= 1
 
 
 def test_threads_need_nothing_of_a_cluster(tmp_path):

@@ -321,3 +321,15 @@ def test_a_window_without_the_flag_is_an_error(pair, tmp_path):
     ended = run(*words, "--input", pair[0] / "rank0.sqlite")
     assert ended.code == 2
     assert "--perfetto-window says what --perfetto shows; add --perfetto." in " ".join(ended.said)
+
+
+@pytest.mark.slow
+def test_a_window_in_which_nothing_was_recorded_is_told(pair, tmp_path):
+    out = tmp_path / "out"
+    words = ["--perfetto", "--perfetto-window", "900s/901s", "--output", out, "--input", pair[0]]
+    ended = run("--mode", "none", *words)
+    assert ended.code == 0
+    shown = read_file(out)
+    assert shown.slices == []
+    assert shown.remarks == ["--perfetto-window is outside of what 2 ranks recorded"]
+    assert f"{NAME}: {shown.remarks[0]}." in ended.said

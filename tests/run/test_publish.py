@@ -39,10 +39,12 @@ def publish(wanted="out", *, replace=False, content="new"):
     return fill(work, wanted, replace=replace)
 
 
-def raises(error):
-    """Return work that fails."""
+def raises(error, touch=None):
+    """Return work that fails, after it touched a path."""
 
     def work(folder):
+        if touch is not None:
+            touch.write_text("mine")
         (folder.path / "part").mkdir()
         (folder.path / "part" / "kernels.parquet").write_text("half")
         raise error
@@ -102,8 +104,15 @@ def test_a_published_folder_can_be_read_by_those_whom_the_umask_lets():
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_nothing_is_left_after_an_exception(place, error):
     with pytest.raises(error):
-        fill(raises(error))
+        fill(raises(error), "a/b/out")
     assert list(place.iterdir()) == []
+
+
+def test_parents_that_were_there_or_that_others_use_meanwhile_are_not_removed(place):
+    (place / "a").mkdir()
+    with pytest.raises(RuntimeError):
+        fill(raises(RuntimeError, place / "a" / "b" / "note.txt"), "a/b/c/out")
+    assert tree(place) == {"a": None, "a/b": None, "a/b/note.txt": "mine"}
 
 
 def test_until_it_is_published_a_result_is_not_in_its_place(place):
@@ -283,6 +292,23 @@ def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch):
     record = f"{ours.name}.nsys-analysis"
     assert sorted(os.listdir(ours)) == ["kernels.parquet", record]
     assert json.loads((ours / record).read_text())["Files"] == ["kernels.parquet", record]
+
+
+def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch):
+    publish(content="old")
+    rename = Path.rename
+
+    def late(path, target):
+        if path.name == "out":
+            (path / "mine.txt").write_text("mine")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(OutputError, match=r"not replaced, it also holds mine\.txt"):
+        publish(replace=True)
+    assert (place / "out" / "mine.txt").read_text() == "mine"
+    assert (place / "out" / "kernels.parquet").read_text() == "old"
+    assert os.listdir(place) == ["out"]
 
 
 def test_what_was_replaced_never_takes_the_place_of_the_new_result(place, monkeypatch):

@@ -14,7 +14,7 @@ from nsys_llm.run.read_again import RankAgain
 from nsys_llm.trace.identity import RankKey
 
 #: Ranks 0 and 2 are processes of one profile, 1 and 3 of another.
-RANKS = {n: RankAgain(RankKey(f"/in/{n % 2}", n), f"rank{n}", n) for n in range(4)}
+RANKS = {n: RankAgain(RankKey(f"/in/{n % 2}", n), f"rank{n}", frozenset(), n) for n in range(4)}
 PROFILES = [(RANKS[0], RANKS[2]), (RANKS[1], RANKS[3])]
 
 
@@ -29,7 +29,7 @@ def opened(monkeypatch):
         paths.append(path)
         if path in missing:
             raise missing[path]
-        yield SimpleNamespace(path=Path(path))
+        yield SimpleNamespace(path=Path(path), fingerprint=frozenset())
 
     missing = {}
     monkeypatch.setattr(read_again, "open_profile", open_profile)

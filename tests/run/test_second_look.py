@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -14,9 +17,12 @@ from machine import random_program, simulate, write_profiles
 from quick_run import quick_run
 
 from nsys_llm.analyses.timeline.step_lanes import LaneInputs
+from nsys_llm.recipes.llm_overview.findings.answer import caveats
+from nsys_llm.report.perfetto import TRACE_NAME
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run import second_look
 from nsys_llm.run.executors import Inline
+from nsys_llm.run.perfetto import write_perfetto
 from nsys_llm.run.second_look import FirstRead
 from nsys_llm.testing.demo import write_demo
 
@@ -107,3 +113,27 @@ def test_of_many_ranks_only_some_are_kept_but_an_only_one_is(demo):
     assert len(first._kept) == 1
     ops_n = sum(row.total_n for row in run.profiles[0].ranks[0].coverage)
     assert len(first_read(*demo, words=few, room_n=ops_n + 1)[1]._kept) == 1
+
+
+@pytest.mark.nightly("False")
+@pytest.mark.parametrize("perfetto", [False, True])
+def test_a_profile_that_is_replaced_between_the_reads_is_in_no_timeline(tmp_path, perfetto):
+    write_demo(tmp_path, scale=0.02)
+    ranks, other = tmp_path / "after", tmp_path / "baseline" / "rank1.sqlite"
+    run, console = quick_run("llm_overview", ranks), Console()
+    tables = run_tables(run)
+    os.replace(other, ranks / "rank1.sqlite")
+    changed = "rank1.sqlite: changed since it was first read; run again."
+    if perfetto:
+        write_perfetto(tmp_path, run, tables, [], console)
+        trace = json.loads(gzip.decompress((tmp_path / TRACE_NAME).read_bytes()))
+        named = [event for event in trace["traceEvents"] if event["name"] == "process_name"]
+        shown = {event["args"]["name"].split(" (")[0] for event in named}
+        assert (f"{TRACE_NAME}: {changed}" in console.said, "rank 1" in shown) == (True, False)
+        return
+    rows = second_look.look_again(run, tables, executor=Inline(), console=console)["timeline"]
+    assert console.said == [f"timeline: {changed}"]
+    assert sorted(rows[rows["part"].isin(STATES)]["rank"].unique()) == [0, 2, 3]
+    assert rows[rows["part"] == "not read"]["rank"].unique().tolist() == [1]
+    (caveat,) = caveats({"timeline": rows})
+    assert caveat.startswith("The timeline does not show what ran on `rank1`: the profile could")

@@ -31,7 +31,8 @@ def link_findings(tables: Tables) -> list[Finding]:
     rows, groups = records(tables["message_sizes"]), tables["groups"]
     names = dict(zip(groups["group"], groups["ranks"], strict=True))
     # Between the messages of tensor parallelism layers compute: nobody can fuse them.
-    may_be_tensor = (groups["axis"] == "tp") | groups["candidates"].str.contains("tp", na=False)
+    is_tensor = (groups["axis"] == "tp").fillna(False)
+    may_be_tensor = is_tensor | groups["candidates"].str.contains("tp", na=False)
     small_rows = [row for row in rows if row["group"] in set(groups["group"][~may_be_tensor])]
     slow = [
         _slow_link(row, names)

@@ -52,7 +52,7 @@ class PipelineSums:
     @property
     def pace(self) -> int:
         """The stage that computes most: it sets the pace."""
-        return int(self.computes_ns.argmax())
+        return int(self.computes_ns.index.to_numpy()[self.computes_ns.argmax()])
 
     @property
     def longer_pct(self) -> float:
@@ -102,7 +102,9 @@ def find_pipelines(tables: Tables) -> list[PipelineSums]:
 
 
 def _pipeline(rows: pd.DataFrame) -> PipelineSums:
-    gpus = rows.groupby(["stage", *_GPU])[_SUMS].sum(min_count=1).reset_index()
+    steps = rows.groupby(["stage", *_GPU])[_SUMS]
+    # Without one step, a sum over all of them is not known.
+    gpus = steps.sum().where(steps.count().eq(steps.size(), axis=0)).reset_index()
     gpus["bubble_ns"] = gpus["bubble_ns"].fillna(gpus["wait_stage_ns"])
     first = first_record(rows)
     return PipelineSums(gpus, first["microbatches_n"], first["kind"])

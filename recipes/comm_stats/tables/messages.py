@@ -153,7 +153,8 @@ def _exposed(job: CommJob, group: CommGroup, rows: pd.DataFrame) -> dict[str, An
         spans = union_intervals(*np.concatenate(parts, axis=1))
         exposed_ns[owner] = total_length_ns(subtract_intervals(spans, job.work[owner].hidden))
     worst = max(exposed_ns, key=lambda owner: exposed_ns[owner])
-    return {"exposed_ns": exposed_ns[worst], **job.who(worst)}
+    who = job.who(worst)
+    return {"exposed_ns": exposed_ns[worst], "rank": who["rank"], "device_id": who["device_id"]}
 
 
 def _link_gb_s(job: CommJob, group: CommGroup) -> float | None:

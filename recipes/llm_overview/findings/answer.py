@@ -16,9 +16,10 @@ from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.taxonomy.wall_classes import APART
-from nsys_llm.view.text import listed, sentences
+from nsys_llm.view.text import listed, quoted, sentences
 
 from ..tables.opportunities import LEAD
+from ..tables.timeline import LOST
 from .screen import step_unit
 from .texts import RULES
 
@@ -61,6 +62,18 @@ def _where_time_goes(tables: Tables) -> str:
     apart = [f", {part.text}" for part in parts[1:] if part.label in APART.values()]
     first = f"{parts[0].label}, {parts[0].share_pct:.1f} %"
     return f". The largest part of the time is {first}{''.join(apart)}"
+
+
+def caveats(tables: Tables) -> list[str]:
+    """Return what the timeline lacks; what recipes remark on the capture stands under Capture."""
+    lanes = [row["lane"] for row in records(tables["timeline"]) if row["part"] == LOST]
+    if not lanes:
+        return []
+    names = listed([quoted(name) for name in dict.fromkeys(lanes)])
+    return [
+        f"The timeline does not show what ran on {names}: the profile could not be read a second "
+        "time, or had changed. All other tables and figures have these ranks."
+    ]
 
 
 def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:

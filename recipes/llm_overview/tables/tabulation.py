@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nsys_llm.report.outputs import Cells
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.outputs import Cells, declared_rows
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.trace.identity import Rank
 
@@ -22,9 +23,12 @@ def tabulate(
     """
     groups = grouped_findings(parts)
     gpus = rank_rows(parts, ranks)
+    table = load_manifest("llm_overview").table
+    # Both are made of whole rows of findings.
+    shown, every = opportunity_rows(groups, mean_step_ns(gpus)), all_finding_rows(parts, groups)
     return {
-        "opportunities": opportunity_rows(groups, mean_step_ns(gpus)),
-        "all_findings": all_finding_rows(parts, groups),
+        "opportunities": declared_rows(table("opportunities"), shown),
+        "all_findings": declared_rows(table("all_findings"), every),
         "ranks": gpus,
         "recipes": [_recipe_row(name, part) for name, part in parts.items()],
         "timeline": [],

@@ -35,6 +35,8 @@ _TABLE: Final = "timeline"
 WORK, WAIT, PATH, HOST_PATH, FINDING = "work", "wait", "path", "host path", "finding"
 #: What the threads did that a GPU waited for.
 HOST: Final = "host"
+#: Of a lane whose rank could not be read again.
+LOST: Final = "not read"
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[StepLane]]) -> dict[st
                 if lane.host is not None:
                     of_host = replace(gpu, label=f"{gpu.label}, host")
                     rows += _state_rows(view, of_host, lane.host, HOST)
+            elif gpu.rank.key not in lanes:
+                rows.append(_lost_row(view, gpu, plan.clocks))
         rows += _path_rows(plan, view)
         marks = marks_of(view, shown, plan.opportunities, plan.clocks)
         rows += (_finding_row(view, mark, plan.clocks) for mark in marks)
@@ -172,6 +176,16 @@ def _state_rows(
             "pieces_n": pieces_n,
             "mixture": mixture,
         }
+
+
+def _lost_row(view: View, gpu: GpuLane, clocks: JobClock | None) -> dict[str, Any]:
+    begin_ns = clocks.own_ns(gpu.rank, view.start_ns) if clocks else 0
+    return {
+        **_row(view, LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns),
+        "state": LOST,
+        "name": "its profile could not be read a second time, or had changed",
+        "pieces_n": 1,
+    }
 
 
 def _mixtures(time_ns: IntArray, states: Sequence[str]) -> Iterator[str | None]:

@@ -9,7 +9,7 @@ from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.phase_maps import UNMAPPED
 from nsys_llm.view.text import format_percent, quoted
 
-from .texts import LOW_COVERAGE_PCT, RULES, UNMAPPED_PCT
+from .texts import LOST_PCT, LOW_COVERAGE_PCT, RULES, UNMAPPED_PCT
 
 _TOP_RANGES: Final = 4
 #: The parts of attribution cut by the start of the capture.
@@ -18,7 +18,7 @@ _CUT: Final = ("before_capture", "cut_range")
 
 def coverage_findings(tables: Tables) -> list[Finding]:
     """Return the findings of the tables attribution and phases."""
-    return [*_low_coverage(tables), *_unmapped(tables)]
+    return [*_low_coverage(tables), *_unmarked_threads(tables), *_unmapped(tables)]
 
 
 def _low_coverage(tables: Tables) -> list[Finding]:
@@ -53,6 +53,23 @@ def _low_coverage(tables: Tables) -> list[Finding]:
             rank=int(rank),
             record=worst["capture"],
             impact_ns=gpu_ns - held_ns,
+        )
+    ]
+
+
+def _unmarked_threads(tables: Tables) -> list[Finding]:
+    rows = tables["attribution"]
+    unmarked = rows[(rows["part"] == "unmarked_thread") & (rows["gpu_pct"] >= LOST_PCT)]
+    if unmarked.empty:
+        return []
+    worst = records(unmarked.loc[[unmarked["gpu_ns"].idxmax()]])[0]
+    return [
+        RULES["unmarked_thread"].finding(
+            evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns", "gpu_pct")),
+            ranks=tuple(int(rank) for rank in unmarked["rank"]),
+            rank=int(worst["rank"]),
+            record=str(worst["capture"]),
+            impact_ns=int(worst["gpu_ns"]),
         )
     ]
 

@@ -42,7 +42,7 @@ def _methods(tables: Tables) -> list[str]:
 
 
 def _open_ranges(tables: Tables) -> list[str]:
-    without_end_n = int(tables["rank_steps"]["without_end_n"].sum())
+    without_end_n = int(tables["marks"]["without_end_n"].sum())
     if not without_end_n:
         return []
     few = without_end_n == 1
@@ -53,8 +53,8 @@ def _open_ranges(tables: Tables) -> list[str]:
 
 
 def _steps(tables: Tables) -> list[str]:
-    ranks = tables["rank_steps"]
-    if not ranks["ranges_n"].sum():
+    marks, ranks = tables["marks"], tables["rank_steps"]
+    if not (marks["push_pop_n"] + marks["start_end_n"]).sum():
         return []
     without_n = int(ranks["name"].isna().sum())
     if without_n == len(ranks):

@@ -17,6 +17,8 @@ SLOW_TIMES: Final = {100: 1.5, 10: 2.0}
 LOW_COVERAGE_PCT: Final = 70.0
 #: Share of the GPU time in ranges of no phase from which the phase map does not fit.
 UNMAPPED_PCT: Final = 50.0
+#: Share of the GPU time of a rank from which a loss is worth a remark.
+LOST_PCT: Final = 5.0
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -33,6 +35,20 @@ RULES: Final = rules_by_id(
         recommendation="Read shares of phases as shares of the marked time only. Mark the "
         "phases on the threads that launch, and record as below.",
         tables=("attribution", "coverage"),
+    ),
+    Rule(
+        "unmarked_thread",
+        kind=CAPTURE,
+        scope="rank",
+        title="Rank {rank}: {gpu_pct} of the GPU time was launched by threads without ranges",
+        details="{gpu_ns}. A range of one thread does not hold what another one launches."
+        "[ {others_n:other rank} affected; rank {rank} is the worst.]",
+        threshold=f"from {LOST_PCT:g} % of the GPU time of a rank",
+        source=OURS,
+        recommendation="If this is PyTorch's backward pass, its thread is not the one that calls "
+        "backward(): let PyTorch mark its operators. Otherwise mark the work of that thread, or "
+        "use start/end ranges, which cover the launches of all threads.",
+        tables=("attribution",),
     ),
     Rule(
         "unmapped_ranges",

@@ -10,7 +10,7 @@ from nsys_llm.numeric.grouping import distinct
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.identity import RankKey
 
-from ..partials import PhasePartial, RankPhases
+from ..partials import PhasePartial, RangeCounts, RankPhases
 from .attribution_coverage import map_attribution, range_missing
 from .idle_sums import map_idle
 from .phases import map_phases
@@ -23,6 +23,7 @@ def map_rank(view: RankView) -> PhasePartial:
     """Reduce one rank."""
     trace, rank, options = view.trace, view.key, view.options
     ops = RankOps.of(view)
+    tree = ops.ranged.tree
     ranges, sums, idle, steps, attribution = concurrently(
         len(ops.name),
         lambda: map_ranges(trace, ops, options),
@@ -38,8 +39,12 @@ def map_rank(view: RankView) -> PhasePartial:
         idle=idle,
         attribution=attribution,
         missing=range_missing(ops),
-        ranges_n=int(ops.ranged.tree.first.sum()),
-        without_end_n=ops.ranged.tree.without_end_n,
+        marks=RangeCounts(
+            push_pop_n=int(tree.first[: tree.pushed_n].sum()),
+            start_end_n=len(tree) - tree.pushed_n,
+            without_end_n=tree.without_end_n,
+            empty_n=tree.empty_n,
+        ),
     )
     ids = distinct(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
     return PhasePartial(

@@ -54,12 +54,11 @@ def step_columns(
 
 
 def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
-    """Return the table rank_steps: of each rank its ranges and, where it has some, its steps."""
+    """Return the table rank_steps, a row for each rank, also for one without steps."""
     gpu_ns = dict(frames.ranks.groupby("rank")["gpu_ns"].sum())
     others, rows = _others(parts), []
     for rank, part in parts:
-        row = {**of_rank(rank), "ranges_n": part.ranges_n, "without_end_n": part.without_end_n}
-        row |= {"counted": rank.key not in others, "steps_n": 0, "warmup_n": 0}
+        row = {**of_rank(rank), "counted": rank.key not in others, "steps_n": 0, "warmup_n": 0}
         if (steps := part.steps) is not None:
             values = {name: _known(of(steps)[steps.steady]) for name, of in _MEASURES.items()}
             medians = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.report.columns import Columns, percent
+from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
-from ..partials import PhasePartial
+from ..partials import PhasePartial, RangeCounts
 from ..per_rank.attribution_coverage import PARTS
 from .contents import content_columns
 from .phases import PhaseFrames, phase_columns
@@ -36,6 +36,9 @@ def tabulate(
         "rank_steps": rank_step_rows(parts, frames),
         **content_columns(partial, frames, parts, options),
         "attribution": _attribution(parts),
+        "marks": record_columns(
+            [(rank, part.marks) for rank, part in parts], *RangeCounts.__dataclass_fields__
+        ),
     }
 
 

@@ -18,7 +18,7 @@ from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.arrow_text import hex_texts, texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
-from nsys_llm.profile.file_state import FileState
+from nsys_llm.profile.file_state import FileState, Fingerprint, fingerprint
 from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import process_environment
 
@@ -75,6 +75,11 @@ class ParquetProfile:
                 f"{self.path.name}: changed while it was read; wait until its writer has finished, "
                 "and run again."
             )
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What tells it from any other export, as it was when it was opened."""
+        return fingerprint(self._states)
 
     def has(self, table: str) -> bool:
         """Return whether the export has one of our tables."""

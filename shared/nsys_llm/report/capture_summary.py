@@ -29,7 +29,7 @@ def sided_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     """Return what the reports say of themselves: one text a label, or one for each side."""
     reported: dict[str, dict[str, str]] = {}
     for side in _sides(tables):
-        for label, text in capture_facts(run.side(side)):
+        for label, text in capture_facts(run.side(side), _of(tables, side)):
             reported.setdefault(label, {})[side] = text
     sides_n = len(_sides(tables))
     return [(label, _joined(texts, sides_n)) for label, texts in reported.items()]
@@ -84,11 +84,12 @@ _CUDA: Final = "--trace=cuda"
 _NODE_TRACING: Final = "30 to 60 %"
 
 
-def capture_facts(run: Run) -> list[tuple[str, str]]:
+def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     """Return what the reports say of themselves, as (label, text).
 
     Args:
         run: What was read; its filters are told, because all numbers are of what they leave.
+        tables: The run's tables; `devices` gives the window, where the recipe has it.
     """
     facts = [profile.facts for profile in run.profiles if profile.facts is not None]
     working = [rank for profile in run.profiles for rank in profile.ranks]
@@ -105,6 +106,7 @@ def capture_facts(run: Run) -> list[tuple[str, str]]:
         ("hosts", _values(facts, lambda capture: capture.host)),
         ("GPUs", _values(facts, lambda capture: ", ".join(sorted(set(capture.gpus))) or None)),
         ("only", _filters(run.options)),
+        ("window", _window(tables)),
         ("driver", _values(facts, lambda capture: capture.driver_version)),
         ("CUDA of the driver", _values(facts, lambda capture: capture.cuda_version)),
         ("exported by nsys", _values(facts, lambda capture: capture.nsys_version)),
@@ -119,6 +121,7 @@ def capture_caveats(tables: _Tables) -> list[str]:
     """Return what makes the numbers differ from those of an unprofiled run, or incomplete."""
     return [
         *_graph_caveats(tables["coverage"]),
+        *_join_caveats(tables["coverage"]),
         *_clock_caveats(tables["coverage"]),
         *_row_caveats(tables["coverage"]),
     ]
@@ -175,6 +178,17 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
         )
 
 
+def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    missing_n, total_n = _sum(coverage, "api_missing_n"), _sum(coverage, "total_n")
+    if missing_n:
+        yield (
+            f"{format_count(missing_n)} of {counted(total_n, 'recorded GPU operation')} "
+            f"({format_ns(_sum(coverage, 'api_missing_ns'))}) {'has' if missing_n == 1 else 'have'}"
+            f" no API call in the profile; {format_count(_sum(coverage, 'api_cut_n'))} of them "
+            "from before the capture began."
+        )
+
+
 def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     kernels = coverage[coverage["op"] == "kernel"]
     early_n, launched_n = _sum(kernels, "early_start_n"), _sum(kernels, "total_n")
@@ -223,6 +237,14 @@ def _typed(name: str, value: Any) -> str:
         return value
     between = {"filter_time": "/", "steps": ":"}.get(name, ",")
     return between.join("" if item is None else str(item) for item in value)
+
+
+def _window(tables: _Tables) -> str:
+    if "devices" not in tables or not len(tables["devices"]):
+        return ""
+    windows = tables["devices"]["window_ns"].astype("int64")
+    shortest, longest = format_ns(int(windows.min())), format_ns(int(windows.max()))
+    return f"{shortest if shortest == longest else f'{shortest} to {longest}'} a device"
 
 
 def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | None]) -> str:

@@ -10,7 +10,7 @@ from nsys_llm.report.price import TAIL, Price, bound_words, sure_word
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
-from nsys_llm.view.text import format_percent, quoted, sentences, shortened, spans
+from nsys_llm.view.text import counted, format_percent, quoted, sentences, shortened, spans
 
 #: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
 _MOST_LINES: Final = {"verdict": 6, "item": 2, "advice": 3, "trust": 2}
@@ -39,6 +39,10 @@ def first_screen_lines(
     if screen.trust:
         text = f"trust  {plain(screen.trust).rstrip('.')}"
         trust = wrapped(text, width, "", hanging=" " * 7, most=_MOST_LINES["trust"])
+        rest_n = len(report.caveats) + len(report.remarks) - 1
+        if rest_n > 0:
+            last = f"{trust.pop()} ({counted(rest_n, 'more note')} in the report)"
+            trust += wrapped(last, width, "", hanging=" " * 7)
     left_n = height - BELOW - len(lines) - len(trust)
     return [*lines, *_opportunities(report, screen, width, left_n), *trust]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +53,11 @@ _FORMULA_STARTS: Final = (
 Cells = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
+def declared_rows(table: TableWrite, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return of rows that have more than a table what it declares."""
+    return [{column.name: row.get(column.name) for column in table.columns} for row in rows]
+
+
 def declared_frames(manifest: Manifest, tables: Mapping[str, Cells]) -> dict[str, pd.DataFrame]:
     """Return tables as their manifest declares them, by name; see `declared_frame`."""
     return {name: declared_frame(manifest.table(name), cells) for name, cells in tables.items()}
@@ -62,8 +67,7 @@ def declared_frame(table: TableWrite, cells: Cells) -> pd.DataFrame:
     """Return a data frame with exactly the declared columns, in their order and types.
 
     Args:
-        cells: What a row lacks is null, and what it has besides is left out. No column and no row
-            at all: no rows.
+        cells: What a row lacks is null. No column and no row at all: no rows.
 
     Raises:
         ManifestError: A column is missing, not declared, of another type or length, or null where
@@ -72,7 +76,8 @@ def declared_frame(table: TableWrite, cells: Cells) -> pd.DataFrame:
     declared = {column.name: column for column in table.columns}
     rows = () if isinstance(cells, Mapping) else cells
     columns = cells if isinstance(cells, Mapping) else {}
-    columns = columns or {name: [row.get(name) for row in rows] for name in declared}
+    names = declared.keys() | set().union(*rows)
+    columns = columns or {name: [row.get(name) for row in rows] for name in names}
     if columns.keys() != declared.keys():
         odd = sorted(columns.keys() ^ declared.keys())
         raise ManifestError(f"{table.file}: columns and manifest differ in {', '.join(odd)}.")

@@ -63,19 +63,19 @@ RULES: Final = {
         ),
         _rule(
             "more_work",
-            "Rank {ranks} has more to compute[ in {kernel}]: {more_pct} more than its peers",
+            "Rank {ranks} has more to compute[ in {kernel}][: {more_pct} more than its peers]",
             "Give every rank as much: sequences of like length in each batch, layers or experts "
             "spread evenly.",
         ),
         _rule(
             "slow_gpu",
-            "Rank {ranks}'s GPU is slow: compute {more_pct} longer",
+            "Rank {ranks}'s GPU is slow[: compute {more_pct} longer]",
             "Look at its clocks, temperature, power limit and other processes on it; swap the GPU "
             "to see whether the slowness moves with it.",
         ),
         _rule(
             "slow_host",
-            "Machine {host} is slow: ranks {ranks} compute {more_pct} longer",
+            "Machine[ {host}] is slow: ranks {ranks} compute[ {more_pct}] longer",
             "Compare clocks, power limits, driver and firmware of this machine with those of the "
             "others, or leave it out.",
         ),
@@ -106,7 +106,7 @@ RULES: Final = {
 #: Of a stage of a pipeline; comm_stats alone writes it.
 STAGE_RULE: Final = _rule(
     "slow_stage",
-    "Stage {stage} of the pipeline ({members}) computes {more_pct} longer than the mean stage",
+    "Stage {stage} of the pipeline ({members}) computes[ {more_pct}] longer than the mean stage",
     "Move layers to other stages, so that all compute as long.",
     "the stage that computes most, at least 5 % beyond the mean stage",
     beside="the mean stage",
@@ -126,7 +126,8 @@ def stage_findings(tables: Tables) -> list[Finding]:
 def _findings(tables: Tables, verdicts: set[str]) -> list[Finding]:
     frame = tables["rank_verdicts"]
     rows = records(frame[frame["verdict"].isin(verdicts)])
-    hosts = dict(zip(tables["files"].index, tables["files"]["host"], strict=True))
+    files = records(tables["files"][["host"]].reset_index())
+    hosts = {row["Rank"]: row["host"] for row in files}
     keyed = [{**row, "item": _item(row, hosts)} for row in rows]
     return [_finding(some, hosts) for some in grouped(keyed, "verdict", "item").values()]
 
@@ -149,6 +150,7 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     return rule.finding(
         cause=cause,
         change=None if kind == "profiler" else Change("stages" if is_stage else "rank"),
+        details="Its compute beside others is not known." if worst["more_pct"] is None else "",
         fields={
             "ranks": listed_ranks,
             "members": f"{'rank' if len(ranks) == 1 else 'ranks'} {listed_ranks}",

@@ -150,7 +150,7 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         for section in run.manifest.sections
         if len(tables[section.table]) or not (section.optional or section.extra)
     ]
-    facts = sided_facts(run, tables) if sided else capture_facts(run)
+    facts = sided_facts(run, tables) if sided else capture_facts(run, tables)
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
     notes = (f"{quoted(who)}: {note}." for who, note in run.notes)
     return Report(

@@ -25,10 +25,16 @@ def run_tables(run: Run, verdicts: Sequence[Any] | None = None) -> dict[str, pd.
     """
     run = prepared(run)
     job = job_walls(run)
-    tables: dict[str, Cells] = {
+    rows = {
         "files": [*_file_rows(run), *_absent_rows(run.absent)],
         "coverage": _coverage_rows(run),
         "wall": wall_rows(run.ranks, job.walls, job.details, job.rules),
+    }
+    # Which run a row is of, only recipes that compare runs say.
+    left_out = set() if run.manifest.sided else {"run"}
+    tables: dict[str, Cells] = {
+        name: [{key: value for key, value in row.items() if key not in left_out} for row in some]
+        for name, some in rows.items()
     }
     if run.analysis.rank_verdicts is not None:
         if verdicts is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -171,12 +172,23 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; see `nsys_llm.core.errors.ExitCode`."""
+    _fill_closed()
     given = vars(_parsed(arguments))
     console = Console(quiet=bool(given.get("quiet")))
     outcome = run_guarded(console, lambda: _run(given, console))
     if outcome.folder is not None:
         console.show(*outcome.summary, "", "Generated:", f"    {outcome.folder}")
     return int(outcome.exit_code)
+
+
+def _fill_closed() -> None:
+    """Put /dev/null where a standard stream is closed: else the next file takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

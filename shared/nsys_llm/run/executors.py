@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
+from nsys_llm.core.errors import UsageError
 from nsys_llm.run.dask_errors import DaskErrors, mute_dask, refuse_other_versions
 
 T = TypeVar("T")
@@ -25,6 +26,9 @@ Done = Callable[[int], None]
 
 #: Modes of the standalone command, by the names that `nsys recipe` gives them.
 MODES: Final = ("concurrent", "none", "dask-futures")
+
+#: The variable that says how many workers `nsys recipe` has.
+WORKERS: Final = "NSYS_CONCURRENT_MAX_WORKERS"
 
 _CHUNKS_PER_WORKER: Final = 4
 
@@ -76,11 +80,21 @@ class Threads(Executor):
     mode = "concurrent"
     in_process = True
 
+    def __init__(self, workers: str | None = None) -> None:
+        """Take how many workers `nsys recipe` is told to use; see `WORKERS`.
+
+        Raises:
+            UsageError: That is no number above 0.
+        """
+        self._workers = workers or None
+        if workers and not (workers.isdecimal() and int(workers)):
+            raise UsageError(f"{WORKERS}: '{workers}' is not a number above 0.")
+
     @property
     def workers_n(self) -> int:
-        """The cores that this process may use, or as many as `nsys recipe` is told to use."""
+        """The cores that this process may use, or as many as it is told to use."""
         cores_n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        return int(os.environ.get("NSYS_CONCURRENT_MAX_WORKERS") or cores_n)
+        return int(self._workers or cores_n)
 
     def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """See `Executor.reduce`."""

@@ -27,7 +27,7 @@ from nsys_llm.core.freed_memory import keep_freed
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.dask_errors import mute_dask
-from nsys_llm.run.executors import DaskFutures, Executor, Inline, Threads
+from nsys_llm.run.executors import WORKERS, DaskFutures, Executor, Inline, Threads
 from nsys_llm.run.guard import RunOutcome, run_guarded
 from nsys_llm.run.publish import ANALYSIS_SUFFIX
 from nsys_llm.run.runner import run_recipe
@@ -130,7 +130,7 @@ def _executor(context: Any) -> Executor:
         mute_dask()
         # The context has made its client the default one, and set up its workers.
         return DaskFutures(default_client())
-    return Threads()
+    return Threads(os.environ.get(WORKERS))
 
 
 def _end_with_launcher() -> None:

@@ -143,7 +143,7 @@ class _Timelines:
         self._findings = {rank.key: _about(rank, findings, len(shown)) for rank in shown}
         self._windows = self._of_findings(findings)
         self._with_steps: set[str] = set()
-        self._events_n = self._left_out_n = 0
+        self._events_n = self._left_out_n = self._outside_n = 0
         self.left_n = len(shown)
 
     def _of_findings(self, findings: Sequence[Finding]) -> dict[str, list[tuple[int, int]]]:
@@ -170,6 +170,8 @@ class _Timelines:
         timeline = rank_timeline(view, wanted, most, tracks)
         self._events_n += timeline.events_n
         self._left_out_n += timeline.left_out_n
+        given = self._options["perfetto_window"] is not None
+        self._outside_n += given and not (timeline.tracks or timeline.left_out_n)
         about = findings_track(self._findings[rank.key])
         if len(about):
             timeline = replace(timeline, tracks=(about, *timeline.tracks))
@@ -198,6 +200,9 @@ class _Timelines:
         if not_shown_n:
             ranks = counted(not_shown_n, "rank")
             said.append(f"{ranks} left out (--ranks names those to show)")
+        if self._outside_n:
+            ranks = counted(self._outside_n, "rank")
+            said.append(f"--perfetto-window is outside of what {ranks} recorded")
         if self._left_out_n:
             rows = counted(
                 self._left_out_n, "operation, call or range", "operations, calls and ranges"

@@ -59,8 +59,7 @@ def _replacement(match: re.Match[str], counter: str) -> str:
 class OutputFolder:
     """A folder being filled beside its final place. Use as a context manager.
 
-    Leaving the block without `publish` removes everything that was written, but for the folders
-    above.
+    Leaving the block without `publish` removes everything that was written.
 
     Attributes:
         path: Where to write.
@@ -81,6 +80,7 @@ class OutputFolder:
         self.final = self._expanded()
         require_text("--output", str(self.final))
         self.on_published: Callable[[Path], None] | None = None
+        self._made_parents: list[Path] = []
         self._aside: Path | None = None
         self._stands = False
         self._ending = ExitStack()
@@ -93,6 +93,8 @@ class OutputFolder:
         self.path = scratch_place(parent, self.final.name)
         try:
             self._ending.enter_context(ended_with_the_run(self._abandon))
+            every = (parent, *parent.parents)
+            self._made_parents = [folder for folder in every if not folder.exists()]
             parent.mkdir(parents=True, exist_ok=True)
             remove_abandoned(parent, self.final.name)
             self.path.mkdir()
@@ -121,6 +123,10 @@ class OutputFolder:
             else:
                 with suppress(OSError):
                     _settle(self._aside, self.final)
+        for folder in self._made_parents:
+            # One that holds the result, or that another run works in, is not empty and stays.
+            with suppress(OSError):
+                folder.rmdir()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -183,6 +189,8 @@ class OutputFolder:
         self._aside = scratch_place(self.final.parent, self.final.name, "replaced")
         self.final.rename(self._aside)
         try:
+            # Somebody may have put something there since it was looked at.
+            _require_replaceable(self._aside, self._replace)
             self._rename()
         except BaseException:
             with suppress(OSError):

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.manifest.declared import TableRead
+from nsys_llm.profile.file_state import Fingerprint, refuse_changed
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.report.run import Run
@@ -26,11 +27,13 @@ class RankAgain:
     """A rank that is read again.
 
     Attributes:
+        known: Of its profile, when it was first read.
         wanted: What is wanted of it, for whoever looks.
     """
 
     key: RankKey
     label: str
+    known: Fingerprint
     wanted: Any = None
 
 
@@ -55,9 +58,11 @@ def ranks_again(run: Run, wanted: Mapping[RankKey, Any]) -> list[tuple[RankAgain
         wanted: By rank; the profiles are in the order of their first ranks in it.
     """
     labels = {rank.key: rank.file for rank in run.ranks}
+    known = {rank.key: profile.fingerprint for profile in run.profiles for rank in profile.ranks}
     by_path: dict[str, list[RankAgain]] = {}
     for key, some in wanted.items():
-        by_path.setdefault(key.path, []).append(RankAgain(key, labels[key], some))
+        if (mark := known[key]) is not None:
+            by_path.setdefault(key.path, []).append(RankAgain(key, labels[key], mark, some))
     return [tuple(ranks) for ranks in by_path.values()]
 
 
@@ -80,6 +85,7 @@ def read_again(
         with Boundary(ProfileInput(path, f"{ranks[0].label}{more}")) as opening:
             export_dir = options["export_dir"]
             with open_profile(path, tables, export_dir=export_dir, again=True) as opened:
+                refuse_changed(opened.path.name, ranks[0].known, opened.fingerprint)
                 trace = read_trace(opened, reads, options)
         for rank in ranks:
             made, failure = None, opening.failure

@@ -98,7 +98,7 @@ def _map_profile(
         export_dir=options.get("export_dir"),
         nsys=options.get("nsys"),
     ) as opened:
-        facts = read_facts(opened)
+        facts, known = read_facts(opened), opened.fingerprint
         export = str(opened.path) if opened.stays_made else None
         trace = read_trace(opened, reads, options)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only, keep)
@@ -113,6 +113,7 @@ def _map_profile(
         lacking_notes(reads, empty),
         side=profile.side,
         empty_tables=empty,
+        fingerprint=known,
         export=export,
         cut_names_n=trace.cut_names_n,
     )

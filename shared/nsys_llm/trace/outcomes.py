@@ -9,6 +9,7 @@ from typing import Any
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.capture import CaptureFacts
+from nsys_llm.profile.file_state import Fingerprint
 from nsys_llm.profile.tables import table_source
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
@@ -41,6 +42,7 @@ class ProfileOutcome:
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
         fault: Where, if that was an internal error and not of the profile.
         export: Where it was exported to, if this run did that and the export stays.
+        fingerprint: What tells the export that was read from any other; None if none was.
         cut_names_n: How many of its names were longer than 65,536 characters, and are cut.
     """
 
@@ -54,6 +56,7 @@ class ProfileOutcome:
     fault: str | None = None
     side: str = ""
     empty_tables: tuple[str, ...] = ()
+    fingerprint: Fingerprint | None = None
     export: str | None = None
     cut_names_n: int = 0
 

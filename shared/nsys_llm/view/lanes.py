@@ -33,6 +33,7 @@ _HEIGHTS: Final = {"work": 0.72, "wait": 0.34, "host": 0.34}
 _GROUPS: Final = {"work": "GPU busy", "wait": "GPU idle or waiting", "host": "host meanwhile"}
 _PATH, _HOST_PATH, _FINDING = "path", "host path", "finding"
 #: A lane of which nothing is known.
+_LOST, _LOST_COLOR = "not read", "#e4e4e4"
 #: Where path and marks stand, from the middle of a lane, in lanes; down is positive.
 _PATH_AT: Final = 0.43
 _MARK_AT, _MARK_HEIGHT = -0.44, 0.12
@@ -57,9 +58,10 @@ _TITLE_LENGTH: Final = 90
 def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Bars in time on lanes, with a path and marks.
 
-    `part` says what a row is: work (a high bar), wait or host (low ones), path, host path, or
-    finding (a mark, the first `number` of them with its name). `start` and `duration`, `lane`,
-    `color`, `label` (names) and `mixture` (JSON: ns by name) say the rest.
+    `part` says what a row is: work (a high bar), wait or host (low ones), path, host path, finding
+    (a mark, the first `number` of them with its name), or not read (all of a lane, hatched).
+    `start` and `duration`, `lane`, `color`, `label` (names) and `mixture` (JSON: ns by name) say
+    the rest.
     """
     start, duration = fields[spec["start"]], fields[spec["duration"]]
     rows = frame.reset_index(drop=True)
@@ -78,7 +80,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         label=[None if pd.isna(row) else str(row) for row in rows[spec["label"]].tolist()],
         hover=_hovers(rows, spec),
     )
-    bars = [bar for part in _HEIGHTS for bar in drawn.bars(part)]
+    bars = [bar for part in _HEIGHTS for bar in drawn.bars(part)] + drawn.lost()
     traces = [*bars, *drawn.path(), *drawn.marks()]
     first, notes = drawn.notes()
     height, lane_px = _height(len(names), len(traces))
@@ -145,6 +147,13 @@ class _Drawn:
             hoverinfo="text",
             **others,
         )
+
+    def lost(self) -> list[Any]:
+        """Return the lanes of which nothing is known, hatched."""
+        rows = self._of(_LOST)
+        look = {"color": _LOST_COLOR, "pattern": {"shape": "/"}}
+        bar = self._bar(_LOST, rows, look, width=_HEIGHTS["work"], legendgroup=_LOST)
+        return [bar] if rows else []
 
     def path(self) -> list[Any]:
         """Return the path as a thin line, and a thick one where it is on a GPU."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from nccl_payloads import add_payloads, call_blob
 from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
+
+from nsys_llm.recipes.comm_stats.findings.links import link_findings
 
 KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 BYTES = 64 << 20
@@ -142,3 +145,15 @@ def test_many_small_messages_that_may_be_fused_are_found(small_n, axis, fires, t
         exposed_ns = 6 * small_n * 8_000
         bound_ns = exposed_ns - 6 * small_n * 1024 / (BYTES / 100_000)
         assert findings.loc["small_messages", "bound_ns"] == pytest.approx(bound_ns, rel=1e-6)
+
+
+@pytest.mark.parametrize(("candidates", "fires"), [("dp, world", True), ("tp, dp", False)])
+def test_a_group_whose_axis_is_one_of_several_may_be_fused_unless_one_is_tensor(
+    candidates, fires, tmp_path
+):
+    folder = written(tmp_path / "in", [(1024, 8_000)] * 110 + [(BYTES, 100_000)])
+    tables = quick("comm_stats", folder)
+    tables["groups"] = tables["groups"].assign(
+        axis=pd.array([None], "string"), candidates=pd.array([candidates], "string")
+    )
+    assert (["small_messages"] * fires) == [some.rule for some in link_findings(tables)]

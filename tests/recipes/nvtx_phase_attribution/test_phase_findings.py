@@ -181,11 +181,12 @@ def test_a_host_that_is_ahead_makes_no_step_slow():
     assert slow_steps(steps) is None
 
 
-def lost(part, gpu_ns, rank=0):
+def lost(part, gpu_ns, rank=0, gpu_pct=None):
     known = PARTS[part]
     return {
         **{"rank": rank, "file": f"rank{rank}", "part": part, "attributed": known.attributed},
-        **{"gpu_ns": gpu_ns, "meaning": known.meaning, "capture": known.capture},
+        **{"gpu_ns": gpu_ns, "gpu_pct": gpu_pct, "meaning": known.meaning},
+        "capture": known.capture,
     }
 
 
@@ -196,6 +197,15 @@ def test_low_coverage_names_the_largest_loss_and_the_flag_for_it():
     assert PARTS["no_call"].meaning in finding.details
     assert finding.record == "--trace=cuda"
     assert "low_range_coverage" not in rules(attribution=[lost("launch", 70), lost("no_call", 30)])
+
+
+def test_threads_that_mark_nothing_are_told_with_pytorch_s_flag():
+    finding = rules(attribution=[lost("launch", 90), lost("unmarked_thread", 10, 1, 5.0)])
+    assert finding["unmarked_thread"].title.startswith("Rank 1: 5.0 % of the GPU time")
+    assert finding["unmarked_thread"].impact_ns == 10
+    assert "--pytorch=autograd-nvtx" in finding["unmarked_thread"].record
+    rows = [lost("launch", 960), lost("unmarked_thread", 40, gpu_pct=4.0)]
+    assert "unmarked_thread" not in rules(attribution=rows)
 
 
 def test_ranges_of_no_phase_ask_for_a_map_and_name_candidates():
@@ -219,16 +229,15 @@ def test_nothing_is_told_of_nothing():
 
 
 def test_caveats_tell_how_ranges_were_found_and_steps():
-    rank = {"rank": 0, "ranges_n": 4, "without_end_n": 2}
-    said = caveats(
-        tables_with(attribution=[lost("launch", 50), lost("delegated", 50)], rank_steps=[rank])
-    )
+    marks, rank = {"rank": 0, "push_pop_n": 4, "without_end_n": 2}, {"rank": 0}
+    attribution = [lost("launch", 50), lost("delegated", 50)]
+    said = caveats(tables_with(attribution=attribution, marks=[marks], rank_steps=[rank]))
     assert "50.0 %" in said[0]
     assert "backward" in said[0]
     assert said[1].startswith("2 ranges were never closed")
     assert "`--step RANGE`" in said[2]
-    steps = {**rank, "without_end_n": 0, "name": "step #", "gpu_pct": 40.0}
-    said = caveats(tables_with(rank_steps=[steps]))
+    steps = {**rank, "name": "step #", "gpu_pct": 40.0}
+    said = caveats(tables_with(marks=[{**marks, "without_end_n": 0}], rank_steps=[steps]))
     assert len(said) == 1
     assert "40.0 %" in said[0]
 
@@ -245,7 +254,7 @@ def test_where_an_engine_s_ranges_are_absent_it_is_told_what_records_them(
     engine, range_name, other, flag
 ):
     def said(name, **more):
-        ranks = [{"name": name, "ranges_n": 1}]
+        ranks = [{"name": name}]
         rows = {"phase_categories": [{"engine": engine}], "rank_steps": ranks, **more}
         return "\n".join(caveats(tables_with(**rows)))
 

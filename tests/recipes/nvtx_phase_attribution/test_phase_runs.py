@@ -45,7 +45,7 @@ def test_what_the_events_are_is_found(tmp_path):
         "unmapped": 6 + 15,
     }
     assert dict(rows(tables["attribution"], "part gpu_ns")) == {"launch": 54, "graph_launch": 15}
-    assert tables["rank_steps"]["without_end_n"].tolist() == [1]
+    assert tables["marks"]["without_end_n"].tolist() == [1]
     by_path = dict(rows(tables["range_tree"], "path self_ns"))
     assert by_path["step / decode / ncclAllReduce@NCCL"] == 21
     assert by_path["request [start/end]"] == 15
@@ -73,3 +73,4 @@ def test_odd_ranges_cost_nothing_but_themselves(tmp_path):
     tables = tables_of(tmp_path / "o", path, recipe=RECIPE)
     assert tables["phases"]["gpu_ns"].sum() == 15
     assert dict(rows(tables["phases"], "phase gpu_ns"))["decode"] == 15
+    assert tables["marks"]["empty_n"].tolist() == [2]

@@ -48,10 +48,10 @@ def check(path, tables):
     # A list of what differs: pytest takes minutes to explain two large dictionaries.
     odd = [key for key in {**tree, **by_path} if tree.get(key, 0) != by_path.get(key, 0)]
     assert odd == []
-    phases = tables["phases"]
-    assert phases["idle_ns"].isna().any() or (
-        tables["phase_idle"]["idle_ns"].sum() == phases["idle_ns"].sum()
-    )
+    idle = dict(rows(tables["phases"], "phase idle_ns"))
+    ended = dict(rows(tables["phase_idle"], "phase idle_ns"))
+    assert idle == {key: ended.get(key, 0) for key in idle}
+    assert ended.keys() <= idle.keys()
 
 
 def check_rank(tables, rank, ranges, ops):
@@ -67,8 +67,9 @@ def check_rank(tables, rank, ranges, ops):
     assert phases.sum() == sum(op.ns for op in ops)
     for name in ("no_api", "no_range"):
         assert phases.get(name, 0) == outcomes[name]
-    counts = dict(rows(tables["rank_steps"], "rank ranges_n"))
-    assert counts[rank] == len(ranges)
+    kinds = Counter(nvtx_range.kind for nvtx_range in ranges)
+    marks = {row[0]: row[1:] for row in rows(tables["marks"], "rank push_pop_n start_end_n")}
+    assert marks[rank] == (kinds["push_pop"], kinds["start_end"])
 
 
 def adds_up(tables):
@@ -80,6 +81,11 @@ def adds_up(tables):
     assert tables["phase_categories"]["total_ns"].sum() == gpu_ns
     attributed = tables["attribution"][tables["attribution"]["attributed"]]["gpu_ns"].sum()
     ranges, tree = tables["ranges"], tables["range_tree"]
+    names = ["kind", "domain", "name"]
+    sums = ["instances_n", "host_ns", "kernels_n", "inclusive_ns", "self_ns"]
+    by_rank = tables["rank_ranges"].groupby(names)[sums].sum()
+    assert by_rank.equals(ranges.head(len(by_rank)).set_index(names)[sums].sort_index())
+    assert len(by_rank) == min(len(ranges), 50)
     assert ranges["self_ns"].sum() == tree["self_ns"].sum() == attributed
     assert (ranges["inclusive_ns"] >= ranges["self_ns"]).all()
     assert (ranges["inclusive_ns"] <= gpu_ns).all()
@@ -98,8 +104,13 @@ def adds_up(tables):
     assert (coverage["total_ns"] == missing + coverage["attributed_ns"]).all()
     phase_idle = tables["phase_idle"]
     assert (phase_idle["within_ns"] + phase_idle["before_ns"] == phase_idle["idle_ns"]).all()
-    # With a filter, work that it leaves out may end a gap.
-    assert phase_idle["idle_ns"].sum() >= phases["idle_ns"].fillna(0).sum()
+    # Of a phase that a filter leaves without an operation, its work may end gaps all the same.
+    assert phase_idle["idle_ns"].sum() >= phases["idle_ns"].sum()
+    wall = tables["wall"]
+    gpus = wall.groupby(["rank", "device_id"]).agg({"time_ns": "sum", "span_ns": "first"})
+    assert gpus["time_ns"].tolist() == gpus["span_ns"].tolist()
+    idle_ns = wall.loc[wall["wall_class"].isin(["idle", "no_work"]), "time_ns"].sum()
+    assert phase_idle["idle_ns"].sum() == idle_ns
 
 
 @pytest.fixture(scope="module", params=TRACES)

@@ -52,6 +52,8 @@ class NvtxTree:
             start/end ranges behind those of all threads.
         threads: Shape (threads,), globalTid of threads with push/pop ranges, sorted.
         without_end_n: Ranges that were never closed.
+        empty_n: Ranges that end where they start, or before, or have a time that no capture can
+            have; nothing can lie in them.
     """
 
     event: IntArray
@@ -62,6 +64,7 @@ class NvtxTree:
     bounds: IntArray
     threads: IntArray
     without_end_n: int
+    empty_n: int
 
     @classmethod
     def of(cls, events: Table | None, capture_end_ns: int) -> NvtxTree:
@@ -72,7 +75,7 @@ class NvtxTree:
             capture_end_ns: Where ranges without an end stop.
         """
         if events is None or not len(events):
-            return cls._joined([], np.empty(0, dtype=np.int64), 0)
+            return cls._joined([], np.empty(0, dtype=np.int64), 0, 0)
         kind, tids = events["event_type"], events["global_tid"]
         is_range = (kind == PUSH_POP) | (kind == START_END)
         starts = events["start_ns"]
@@ -86,10 +89,17 @@ class NvtxTree:
         free = free[np.lexsort((-ends[free], starts[free]))]
         alone = np.full(free.size, -1, dtype=np.int64)
         behind = _Tree(free, starts[free], ends[free], alone, alone < 0, alone + len(threads) + 1)
-        return cls._joined([*parts, behind], threads, int((is_range & is_open).sum()))
+        return cls._joined(
+            [*parts, behind],
+            threads,
+            int((is_range & is_open).sum()),
+            int((is_range & ~real).sum()),
+        )
 
     @classmethod
-    def _joined(cls, parts: Sequence[_Tree], threads: IntArray, without_end_n: int) -> NvtxTree:
+    def _joined(
+        cls, parts: Sequence[_Tree], threads: IntArray, without_end_n: int, empty_n: int
+    ) -> NvtxTree:
         nothing = np.empty(0, dtype=np.int64)
         parts = parts or [_Tree(nothing, nothing, nothing, nothing, nothing < 0, nothing)]
         lows = np.cumsum([0, *(part.row.size for part in parts)]).tolist()
@@ -107,6 +117,7 @@ class NvtxTree:
             bounds=np.searchsorted(thread, np.arange(threads.size + 2)),
             threads=threads,
             without_end_n=without_end_n,
+            empty_n=empty_n,
         )
 
     def __len__(self) -> int:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.arrow_text import texts
+from nsys_llm.profile.file_state import Fingerprint, fingerprint
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.files import check_file, explained, file_state, read_only_uri
 from nsys_llm.profile.sqlite.pages import read_integers
@@ -107,6 +108,11 @@ class SqliteProfile:
     def __exit__(self, *exc_info: object) -> None:
         self._driver.close()
         self._database.close()
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What tells it from any other export, as it was when it was opened."""
+        return fingerprint({self.path: self._state})
 
     def has(self, table: str) -> bool:
         """Return whether the export has one of our tables; a view is none."""

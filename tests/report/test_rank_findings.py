@@ -1,0 +1,27 @@
+"""Findings on ranks say what is known, and nothing in place of what is not."""
+
+from __future__ import annotations
+
+import pytest
+from planted import file, frame_of
+
+from nsys_llm.report.rank_findings import RULES, STAGE_RULE, rank_findings, stage_findings
+
+
+@pytest.mark.parametrize("verdict", [*RULES, STAGE_RULE.id])
+@pytest.mark.parametrize("more_pct", [None, 12.5])
+@pytest.mark.parametrize("host", [None, "node1"])
+def test_what_is_not_known_of_a_rank_is_left_out(verdict, more_pct, host):
+    row = {"rank": 1, "stage": 1, "peers_n": 4, "steps_n": 10, "late_steps_n": 3, "late_ns": 2e6}
+    tables = {
+        "files": frame_of("files", [{**file(1), "host": host}]),
+        "rank_verdicts": frame_of(
+            "rank_verdicts", [{**row, "verdict": verdict, "more_pct": more_pct}]
+        ),
+    }
+    (finding,) = [*rank_findings(tables), *stage_findings(tables)]
+    for text in (finding.title, finding.details):
+        assert not {"-", "`-`"} & set(text.split()), text
+        assert not {"[", "]"} & set(text), text
+    assert ("node1" in finding.details) == bool(host and more_pct)
+    assert ("12.5 %" in finding.details) == (more_pct is not None)
