@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.numeric.gaps import find_gaps, start_order
+from nsys_llm.numeric.gaps import find_gaps, gap_blocks, start_order
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=12)
 
@@ -78,3 +80,18 @@ def test_equal_starts_are_ordered_by_what_breaks_ties():
 def test_starts_in_order_stay_where_they_are():
     assert ordered(ns(1, 2, 5)) is None
     assert ordered(ns(1, 2, 2, 5), ns(0, 1, 1, 0)) == [0, 1, 2, 3]
+
+
+@given(SPANS, st.lists(st.integers(0, 40), max_size=6, unique=True), st.integers(1, 4))
+def test_gaps_do_not_depend_on_how_many_operations_are_looked_at_at_once(raw, edges, size):
+    edges = sorted(edges)[: len(edges) // 2 * 2]
+    windows = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    starts = ns(*(start for start, _ in raw))
+    ends = ns(*(start + length for start, length in raw))
+    order = start_order(starts, lambda some: (some,))
+    ordered = slice(None) if order is None else order
+    whole = find_gaps(starts[ordered], ends[ordered], windows)
+    with mock.patch("nsys_llm.numeric.blocks._BLOCK", size):
+        parts = list(gap_blocks(starts, ends, order, windows))
+    for name, values in vars(whole).items():
+        assert np.concatenate([getattr(part, name) for part in parts]).tolist() == values.tolist()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.numeric.gaps import Gaps, Positions, find_gaps, start_order
+from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.trace.device_ops import device_windows
@@ -59,13 +59,14 @@ class _PhaseGaps:
 
         if phase.size:
             order = start_order(starts, ties)
-            if order is not None:
-                starts, ends, phase = starts[order], ends[order], phase[order]
-            self._add(find_gaps(starts, ends, windows), profiler, phase)
+            for gaps in gap_blocks(starts, ends, order, windows):
+                self._add(gaps, profiler, phase, order)
 
-    def _add(self, gaps: Gaps, profiler: IntArray, phase: npt.NDArray[np.int32]) -> None:
+    def _add(
+        self, gaps: Gaps, profiler: IntArray, phase: npt.NDArray[np.int32], order: IntArray | None
+    ) -> None:
         def phase_at(place: Positions) -> IntArray:
-            return phase[place].astype(np.int64)
+            return phase[place if order is None else order[place]].astype(np.int64)
 
         phases_n = self.gaps_n.size
         of_gap = phase_at(np.where(gaps.after < 0, gaps.before, gaps.after))

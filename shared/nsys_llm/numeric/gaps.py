@@ -5,15 +5,18 @@ An operation of no length covers nothing, but it runs: it ends one gap and begin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.blocks import small_blocks
-from nsys_llm.numeric.intervals import IntArray, clip_to_windows
+from nsys_llm.numeric.blocks import blocks, small_blocks
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows, intersect_intervals
+
+_LOWEST: Final = int(np.iinfo(np.int64).min)
+_HIGHEST: Final = int(np.iinfo(np.int64).max)
 
 #: Of operations or calls, of which there are fewer than 2^31.
 Positions = npt.NDArray[np.int32]
@@ -122,6 +125,37 @@ def _between(start_ns: IntArray, end_ns: IntArray, reach: IntArray) -> Gaps:
         before[some], after[some] = _last_ended(end_ns, reach, rows), rows + 1
         at += rows.size
     return Gaps(spans.T, before, after, spans[0])
+
+
+def gap_blocks(
+    start_ns: IntArray, end_ns: IntArray, order: IntArray | None, windows: IntArray
+) -> Iterator[Gaps]:
+    """Yield the gaps of `find_gaps` some operations at a time, in order of time.
+
+    Args:
+        start_ns: Shape (n,).
+        end_ns: Shape (n,).
+        order: Shape (n,), see `start_order`; positions of operations count in it.
+    """
+    rows_n = start_ns.size
+    last, edges = -1, np.array([[_LOWEST, _HIGHEST]])
+    for block in blocks(rows_n) if rows_n else [slice(0, 0)]:
+        rows = np.arange(block.start, block.stop)
+        if last >= 0:  # first what ended last of all that began before the block
+            rows = np.insert(rows, 0, last)
+        at = rows if order is None else order[rows]
+        starts, ends = start_ns[at], end_ns[at]
+        if block.stop < rows_n:
+            edges[0, 1] = ends.max()
+        else:
+            edges[0, 1] = _HIGHEST
+        gaps = find_gaps(starts, ends, intersect_intervals(windows, edges))
+        yield replace(gaps, before=_places(rows, gaps.before), after=_places(rows, gaps.after))
+        last, edges[0, 0] = rows[ends.argmax()] if rows.size else -1, edges[0, 1]
+
+
+def _places(rows: IntArray, position: Positions) -> Positions:
+    return np.append(rows, -1)[position].astype(np.int32)
 
 
 def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
