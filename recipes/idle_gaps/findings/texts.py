@@ -28,8 +28,8 @@ PART_WORDS: Final[Mapping[str, str]] = {
     "host_no_cuda": "outside of CUDA calls",
     "launch_api": "in launch calls",
     "other_api": "in other CUDA calls",
-    "back_pressure": "in launches that wait for room in the queue",
-    "launch_latency": "between the launch call and the operation's start",
+    "back_pressure": "in launches that wait for room",
+    "launch_latency": "from launch call to start",
 }
 
 #: What is told of the longest gap, and of the costliest pattern of gaps.
