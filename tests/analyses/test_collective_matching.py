@@ -63,23 +63,6 @@ def test_other_kernels_are_other_sequences():
     assert [sequence[0] for sequence in matched(*lanes, *other)] == [[0, 1], [0, 1]]
 
 
-def test_windows_that_cut_each_rank_elsewhere_leave_what_all_have():
-    spans = [(0, 4), (10, 14), (27, 31), (40, 44), (61, 65), (72, 76)]
-    sequences = matched(
-        lane(0, *spans[1:], clock=0), lane(1, *spans[:5], clock=0), lane(2, *spans[:4], clock=0)
-    )
-    # All have 1, 2 and 3. Rank 0 has 4 and 5 beyond, rank 1 has 0 and 4, rank 2 has 0.
-    assert sequences == [([0, 1, 2], [[0, 1, 2], [1, 2, 3], [1, 2, 3]], (2, 2, 1))]
-
-
-def test_one_that_is_missing_in_the_middle_shifts_no_other():
-    spans = [(0, 4), (10, 14), (27, 31), (40, 44), (61, 65), (72, 76), (90, 93)]
-    lacks = [*spans[:2], *spans[3:]]
-    sequences = matched(lane(0, *spans, clock=0), lane(1, *lacks, clock=0))
-    # Cut is what is at an end; the one in the middle is not.
-    assert sequences == [([0, 1], [[0, 1, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5]], (0, 0))]
-
-
 def test_what_no_rank_can_pair_was_not_cut_off():
     spans = [(27, 31), (40, 44), (61, 65), (72, 76), (90, 93), (104, 107), (120, 122), (141, 144)]
     spans += [(170, 172), (193, 195)]

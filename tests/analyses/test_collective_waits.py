@@ -65,13 +65,6 @@ def test_without_a_common_instant_nobody_is_blamed():
     assert [member.caused_ns for member in members] == [0, 4]
 
 
-def test_collectives_of_no_length_have_no_waiting():
-    waits, members = blamed(arrays([7], [7]), arrays([7], [7]))
-    assert waits.met.tolist() == [True]
-    assert waits.wait_ns.tolist() == waits.transfer_ns.tolist() == waits.total_ns.tolist() == [0]
-    assert [member.caused_ns for member in members] == [0, 0]
-
-
 RANKS = st.integers(2, 5).flatmap(
     lambda ranks: st.lists(
         st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=ranks, max_size=ranks),

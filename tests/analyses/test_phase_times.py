@@ -9,7 +9,6 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS
 from nsys_llm.analyses.nvtx.phase_times import phase_codes, phase_times, ranged_ops
-from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
@@ -52,10 +51,6 @@ def times(trace, tmp_path, **options):
     return phase_times(rank_trace, options)
 
 
-def steps_of(trace, tmp_path, **options):
-    return find_steps(rank(trace, tmp_path, options), options)
-
-
 def by_phase(sums):
     pairs = zip(sums.phases, sums.gpu_ns.tolist(), strict=True)
     return {name: ns for name, ns in pairs if ns}
@@ -87,27 +82,6 @@ def test_every_nanosecond_has_one_phase(tmp_path):
         "no_api": 2,
     }
     assert sums.gpu_ns.sum() == 4 + 3 + 5 + 7 + 11 + 2
-
-
-def test_steps_hold_what_any_thread_launches_in_them(tmp_path):
-    trace = TraceBuilder().nvtx_ranges(
-        ["step 1", "step 2", "step 3"], start_ns=[0, 10, 20], end_ns=[9, 19, 29]
-    )
-    trace.kernel("a", start_ns=5, end_ns=8, launch=(1, 2))
-    trace.kernel("b", start_ns=15, end_ns=22, launch=(12, 13), tid=77)
-    trace.kernel("c", start_ns=31, end_ns=32, launch=(9, 10))
-    steps = steps_of(trace, tmp_path)
-    assert steps.names.tolist() == ["step 1", "step 2", "step 3"]
-    assert steps.step.tolist() == [0, 1, -1]
-
-
-def test_operators_that_repeat_are_no_steps(tmp_path):
-    trace = TraceBuilder().nvtx_ranges(["op"] * 3, start_ns=[0, 10, 20], end_ns=[9, 19, 29])
-    trace.kernel("a", start_ns=5, end_ns=8, launch=(1, 2))
-    trace.kernel("b", start_ns=40, end_ns=44, launch=(33, 34))
-    assert steps_of(trace, tmp_path) is None
-    # Who names a step means it.
-    assert steps_of(trace, tmp_path, step="op").step.tolist() == [0, -1]
 
 
 def test_start_end_ranges_hold_launches_of_any_thread_but_only_where_nothing_else_is_open(tmp_path):
@@ -200,16 +174,6 @@ def test_nothing_is_delegated_that_is_not_certain(tmp_path, trace):
     attributions = methods(trace, tmp_path)
     assert [name for name, _ in attributions].count("no_range") >= 2
     assert attributions[1] == ("no_range", None) or attributions[2] == ("no_range", None)
-
-
-def test_a_thread_that_only_watches_gets_none_of_the_kernels_of_an_engine(tmp_path):
-    trace = TraceBuilder()
-    for number in range(40):
-        trace.nvtx("metrics", 1_000 * number, 1_000 * number + 990, tid=12)
-    for number in range(400):
-        at = 100 * number + 5
-        trace.kernel("k", start_ns=at + 50, end_ns=at + 90, launch=(at, at + 9), tid=9)
-    assert methods(trace, tmp_path) == [("no_range", None)] * 400
 
 
 def test_without_calls_or_ranges_nothing_is_attributed(tmp_path):
@@ -318,12 +282,3 @@ def test_a_built_in_map_knows_the_engines():
     assert {
         name: None if code < 0 else known.phases[code] for name, code in codes.items()
     } == expected
-
-
-@pytest.mark.traces
-def test_times_add_up_on_real_traces(traces):
-    for path in sorted((traces / "h100_mfu").glob("*.sqlite")):
-        for rank_trace in ranks(path):
-            sums = phase_times(rank_trace, {})
-            ops = [op for op in rank_trace.tables.values() if "launch_row" in op]
-            assert sums.gpu_ns.sum() == sum((op["end_ns"] - op["start_ns"]).sum() for op in ops)

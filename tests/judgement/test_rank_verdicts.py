@@ -175,10 +175,3 @@ def test_a_recipe_by_itself_says_the_same_or_less(kind, recipe, tmp_path):
     tables = quick(recipe, tmp_path)["rank_verdicts"]
     for row in records(tables[tables["verdict"].notna()]):
         assert row["verdict"] in (every[row["rank"]], "late")
-
-
-def test_an_overview_and_its_parts_have_one_table(tmp_path):
-    write_profiles(simulate(planted("late_host", 0)[0]), tmp_path)
-    whole = quick("llm_overview", tmp_path)
-    rows = records(whole["rank_verdicts"])
-    assert [row["verdict"] for row in rows if row["verdict"]] == ["late_host"]

@@ -73,16 +73,6 @@ def test_every_api_function_equals_nsys_stats(both):
     assert np.abs(apis["std_ns"] - nvidia["StdDev (ns)"])[several].max() <= ROUNDING
 
 
-def test_the_ranks_and_classes_add_up_to_the_functions(both):
-    ours, _ = both
-    sums = ["total_ns", "calls_n"]
-    of_ranks = ours["rank_apis"].groupby("api")[sums].sum()
-    assert of_ranks.sort_index().equals(ours["apis"].set_index("api")[sums].sort_index())
-    by_class = ours["rank_apis"].groupby(["rank", "class"])[sums].sum().sort_index()
-    classes = ours["api_classes"].set_index(["rank", "class"])[sums].sort_index()
-    assert by_class.equals(classes)
-
-
 def test_every_kernel_s_launch_stages_equal_nsys_stats(both):
     ours, theirs = both
     nvidia = theirs["cuda_kern_exec_sum"]

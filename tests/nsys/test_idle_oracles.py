@@ -76,28 +76,6 @@ def test_gaps_are_those_of_nvidia_s_own_report(nsys, exported, ours, name):
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", nightly_but(TRACES, IN_CI))
-def test_what_a_trace_is_made_of_adds_up(ours, name):
-    tables = ours(name)
-    for device in tables["devices"].to_dict("records"):
-        parts = device["busy_ns"] + device["overhead_ns"] + device["idle_ns"]
-        assert parts == device["window_ns"]
-        causes = tables["rank_causes"]
-        causes = causes[
-            (causes["rank"] == device["rank"]) & (causes["device_id"] == device["device_id"])
-        ]
-        assert causes["idle_ns"].sum() == device["idle_ns"]
-        assert causes["overhead_ns"].sum() == device["overhead_ns"]
-        assert causes["gaps_n"].sum() == device["gaps_n"]
-        parts = tables["idle_map"]
-        parts = parts[(parts["rank"] == device["rank"])]
-        assert parts["idle_ns"].sum() == device["idle_ns"]
-        assert parts["busy_ns"].sum() == device["busy_ns"]
-    assert tables["causes"]["idle_ns"].sum() == tables["devices"]["idle_ns"].sum()
-    assert tables["cause_sums"]["idle_ns"].sum() == tables["devices"]["idle_ns"].sum()
-
-
-@pytest.mark.nsys
 @pytest.mark.parametrize("name", nightly_but(["serial", "streamed"], ["serial"]))
 def test_time_on_a_core_is_that_of_the_recorded_switches(exported, ours, name):
     gaps = ours(name)["gaps"]

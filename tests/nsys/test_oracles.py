@@ -155,26 +155,6 @@ def test_the_quartiles_differ_as_they_must(reports, theirs, ours):
         assert [other["Q1"], other["Q3"]] == [int(np.median(lower)), int(np.median(upper))]
 
 
-def test_percentiles_over_all_ranks_are_those_of_all_launches_together(traces, tmp_path):
-    folder = traces / "h100_mfu_ranks" / "before"
-    output = tables_of(tmp_path / "out", folder)
-    query = """SELECT value, end - start FROM CUPTI_ACTIVITY_KIND_KERNEL
-               JOIN StringIds ON StringIds.id = demangledName"""
-    launches: dict[str, list[int]] = {}
-    for rank in (0, 1):
-        with closing(
-            sqlite3.connect(f"file:{folder}/rank{rank}.sqlite?mode=ro", uri=True)
-        ) as database:
-            for name, duration in database.execute(query):
-                launches.setdefault(name, []).append(duration)
-    columns = "name q1_ns p50_ns q3_ns p90_ns p95_ns p99_ns"
-    percentiles = {name: values for name, *values in rows(output["kernels"], columns)}
-    assert percentiles.keys() == launches.keys()
-    for name, values in launches.items():
-        expected = np.percentile(values, [25, 50, 75, 90, 95, 99])
-        np.testing.assert_allclose(percentiles[name], expected, rtol=1e-14)
-
-
 def test_idle_times_equal_the_sums_of_nvidia_s_gaps(nsys, traces, reports, tmp_path):
     # NVIDIA's recipe takes reports only, and uses an SQLite export that is younger than its report.
     exports = [

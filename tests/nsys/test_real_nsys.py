@@ -78,21 +78,6 @@ def test_the_recipe_and_the_command_give_the_same_tables(
     assert (tmp_path / "exports").is_dir() == (kind == "reports")
 
 
-@pytest.mark.traces
-def test_the_inputs_hold_what_their_readme_says(standalone):
-    # Three processes of one report each; two ranks by file name; two processes by position.
-    files = {kind: read_frames(standalone / kind)["files"] for kind in ("reports", "rank_set")}
-    two = read_frames(standalone / "two_processes")["files"]
-    assert rows(files["reports"], "Rank File rank_source status") == [
-        (rank, name, "index", "ok") for rank, name in enumerate(A100)
-    ]
-    assert rows(files["rank_set"], "Rank File rank_source") == [
-        (0, "rank0", "file_name"),
-        (1, "rank1", "file_name"),
-    ]
-    assert rows(two, "Rank rank_source") == [(0, "index"), (1, "index")]
-
-
 def test_the_framework_s_own_record_is_kept_and_quiet_is_no_more_than_the_launcher_says(
     nsys, rank_set, tmp_path
 ):

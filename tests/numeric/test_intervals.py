@@ -139,12 +139,6 @@ def test_a_difference_is_the_time_in_one_and_not_in_the_other(ours, others):
     assert (left[1:, 0] > left[:-1, 1]).all()
 
 
-def test_the_earliest_that_is_still_running_takes_the_remainder():
-    # 0..2 and 2..5 touch: 2 for the first. 3..6 overlaps 2..5 in 3..5: 1 each.
-    # Then 7..10, 7..10 share 3: 1 each, 1 left for the first of the two, by tie break.
-    assert exclusive([(0, 2), (2, 5), (3, 6), (7, 10), (7, 10)]) == [2, 2, 2, 2, 1]
-
-
 def test_the_tie_break_decides_between_equal_intervals_whatever_the_row_order():
     same = np.array([0, 0]), np.array([3, 3])
     assert exclusive_ns(*same, np.array([8, 9])).tolist() == [2, 1]
@@ -177,18 +171,6 @@ def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, r
     assert (shares <= ends - starts).all()
     plain = exclusive(pairs)
     assert shares.tolist() == [plain[row] for row in rows]
-
-
-@given(busy=intervals, windows=intervals)
-def test_what_is_left_of_windows_is_what_is_not_busy_there(busy, windows):
-    busy, windows = union_of(busy), union_of(windows)
-    gaps = subtract_intervals(windows, busy)
-    idle = (bitmap(windows) > 0) & (bitmap(busy) == 0)
-    assert (bitmap(gaps) > 0).tolist() == idle.tolist()
-    assert (gaps[:, 1] > gaps[:, 0]).all()
-    # A gap ends with its window, also where the next window begins with another.
-    inside = np.searchsorted(windows[:, 0], gaps[:, 0], side="right") - 1
-    assert (gaps[:, 1] <= windows[inside, 1]).all()
 
 
 def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monkeypatch):

@@ -1,8 +1,6 @@
-"""Time beyond medians, outliers, modes and the score, against arithmetic done by hand or numpy."""
+"""Time beyond medians, outliers and modes, against arithmetic done by hand or numpy."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from nsys_llm.numeric.tails import (
     beyond_medians,
     ratio,
     second_modes,
-    tail_score,
     twice_medians,
 )
 from nsys_llm.recipes.tail_stats.per_rank.compact_histogram import CompactHistogram
@@ -58,13 +55,6 @@ def test_what_ranks_have_beyond_a_common_median_adds_up(left, right):
 
 def test_joining_nothing_gives_no_groups():
     assert Beyond.joined([]).twice.tolist() == []
-
-
-def test_the_score_of_200_constant_kernels_of_1_ms_is_7651():
-    # 1000 us * log2(201) * 1; the peer survey's healthy case. It ranks and flags nothing.
-    score = tail_score(np.array([1_000_000.0]), np.array([200]), np.array([1.0]))
-    assert score[0] == pytest.approx(1000 * math.log2(201))
-    assert round(score[0]) == 7651
 
 
 def test_a_ratio_to_nothing_is_not_known():

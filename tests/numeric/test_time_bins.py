@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nsys_llm.numeric.intervals import covered_ns, union_before_ns, union_intervals
 from nsys_llm.numeric.time_bins import bin_edges, log_edges, span_quarters
-
-INSTANTS = st.lists(st.integers(0, 40), max_size=30)
 
 
 def array(values):
@@ -35,17 +30,6 @@ def test_the_longest_capture_is_cut_without_an_overflow():
     edges = bin_edges(-(1 << 53), 1 << 53, 200)
     assert (edges[0], edges[-1], len(edges)) == (-(1 << 53), 1 << 53, 201)
     assert set(np.diff(edges).tolist()) == {(1 << 54) // 200, (1 << 54) // 200 + 1}
-
-
-@given(
-    spans=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=12),
-    at=INSTANTS,
-)
-def test_what_is_covered_before_an_instant_is_that_of_the_union(spans, at):
-    starts = array([start for start, _ in spans])
-    ends = starts + array([length for _, length in spans])
-    expected = covered_ns(array(at), union_intervals(starts, ends))
-    assert union_before_ns(array(at), starts, ends).tolist() == expected.tolist()
 
 
 def test_quarters_end_at_the_end_of_the_span():

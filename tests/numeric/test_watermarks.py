@@ -19,12 +19,6 @@ def array(values):
     return np.array(values, dtype=np.int64)
 
 
-def test_an_address_given_out_twice_was_freed_between():
-    ended_by, unmatched = matched_frees(array([7, 7]), array([1, 5]), np.array([False, False]))
-    assert ended_by.tolist() == [1, NEVER]
-    assert not unmatched.any()
-
-
 def test_levels_change_once_an_instant():
     times, level = levels(array([5, 1, 5, 3]), array([-4, 4, 2, 1]))
     assert times.tolist() == [1, 3, 5]

@@ -106,13 +106,6 @@ def test_a_window_and_a_projected_range_leave_what_both_hold(ranges, ops, start,
     assert instants(both) == instants(spans) & set(range(start, start + length))
 
 
-def test_a_launch_at_the_end_of_a_range_is_outside_and_one_at_its_start_inside():
-    ranges = ranges_of([("a", 2, 3, 1, False)])  # 2..5
-    ops = launches_of([(at, 0, 1, 1, True) for at in (1, 2, 4, 5)])
-    selection = select(ops, ranges, {"filter_nvtx": "a"})
-    assert selection.launched.tolist() == [False, True, True, False]
-
-
 @pytest.mark.parametrize(
     ("given_ns", "window"),
     [((4, 8), [4, 8]), ((None, 8), [2, 8]), ((4, None), [4, 15]), ((99, None), [99, 99])],

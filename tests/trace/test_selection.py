@@ -232,14 +232,6 @@ def test_a_range_selects_what_is_launched_in_it_whichever_table_it_stands_in():
     assert coverage["kernel"].total_n == 3
 
 
-def test_a_filter_that_finds_no_range_selects_nothing_and_leaves_a_note():
-    profile = with_ranges(trace(op(10, 12, 1), calls=[call(1, 1)]), ("step", 0, 5))
-    rank, _, notes = select_rank(profile, PROCESS, {"filter_nvtx": "decode"})
-    assert starts(rank) == []
-    assert len(notes) == 1
-    assert "'decode'" in notes[0]
-
-
 ids = st.sampled_from([NULL_INT, -3, 0, 1, 2, 2**53 + 1])
 operations = st.lists(
     st.builds(

@@ -7,7 +7,7 @@ import json
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
-from rendered import HOSTILE_NAMES, INVISIBLE, Markup
+from rendered import Markup
 
 from nsys_llm.manifest.declared import Column, TableWrite
 from nsys_llm.manifest.manifest import Manifest
@@ -152,17 +152,6 @@ def test_the_rows_that_are_shown_may_be_those_largest_in_a_column():
     # Where all rows are shown they keep their order.
     page = Markup(drawn(table, FIELDS, ["rank"], 3, "busy_ns"))
     assert page.rows[1:] == [["0"], ["1"], ["2"]]
-
-
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_hostile_name_is_text_in_its_cell(name):
-    page = Markup(drawn(frame(name=[name]), FIELDS, ["name"], 10))
-    assert page.problems == []
-    (row,) = (row for row in page.rows if row)
-    if len(name) < 64 and name.isprintable():
-        assert row == [name]
-    assert not INVISIBLE.search(page.text + "".join(page.titles))
-    assert "\n" not in row[0]
 
 
 @pytest.mark.parametrize(

@@ -108,14 +108,17 @@ def test_a_pattern_is_that_of_all_its_gaps(tmp_path):
     ]
 
 
-def test_patterns_that_do_not_fit_are_one_row(tables, tmp_path):
+def test_gaps_and_patterns_that_do_not_fit_are_counted(tmp_path):
     trace = TraceBuilder()
     for number in range(6):
         trace.kernel(f"k{number}", start_ns=10 * number, end_ns=10 * number + 9 - number)
     path = trace.write_sqlite(tmp_path / "a.sqlite")
-    patterns = idle(tmp_path, path, options=["--top", "2"])["patterns"]
+    tables = idle(tmp_path, path, options=["--top", "2", "--min-gap-ns", "4"])
     # Gaps of 1, 2, 3, 4 and 5 ns.
-    assert rows(patterns, "before after gaps_n total_ns p50_ns") == [
+    assert plain(tables["gaps"])["duration_ns"] == [5, 4]
+    assert tables["devices"]["gaps_n"].tolist() == [5]
+    assert tables["causes"]["idle_ns"].sum() == 15
+    assert rows(tables["patterns"], "before after gaps_n total_ns p50_ns") == [
         ("k4", "k5", 1, 5, 5.0),
         ("k3", "k4", 1, 4, 4.0),
         (None, None, 3, 6, None),
@@ -278,15 +281,3 @@ def test_broken_calls_and_operations_do_no_harm(tmp_path):
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
     # The call that ends before it starts tells nothing; the kernel that does is left out.
     assert rows(tables["gaps"], "duration_ns after cause launch_api") == [(5, "b", "no_api", None)]
-
-
-def test_only_some_gaps_are_listed_and_all_are_counted(tmp_path):
-    trace = TraceBuilder()
-    for number in range(6):
-        trace.kernel("k", start_ns=10 * number, end_ns=10 * number + 9 - number)
-    path = trace.write_sqlite(tmp_path / "a.sqlite")
-    words = ["--top", "2", "--min-gap-ns", "4"]
-    tables = tables_of(tmp_path / "out", path, options=words, recipe="idle_gaps")
-    assert plain(tables["gaps"])["duration_ns"] == [5, 4]
-    assert tables["devices"]["gaps_n"].tolist() == [5]
-    assert tables["causes"]["idle_ns"].sum() == 15

@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from demo_truth import write_demo
 from phase_run import quick
 from results import rows
 from trace_builder import TraceBuilder
@@ -102,18 +101,3 @@ def test_planted_ranges_are_read_back(planted):
     assert ranges.loc["backward", "self_ns"] == parts["delegated"]
     assert ranges.loc["decode layer", "self_ns"] == parts["graph_capture"]
     assert ranges.loc["sampling", "kind"] == "start_end"
-
-
-@pytest.mark.slow
-def test_the_demo_s_phases_and_slow_rank_are_found(tmp_path):
-    demo = write_demo(tmp_path, scale=0.5)
-    tables = quick(*demo.baseline)
-    phases = tables["phases"][tables["phases"]["gpu_ns"] > 0]
-    assert phases["phase"].tolist() == ["decode", "prefill", "sampling", "scheduling"]
-    assert tables["phases"]["gpu_pct"].iloc[0] > 50
-    by_phase = tables["phases"].set_index("phase")
-    work_ns = tables["rank_phases"].set_index("rank").groupby("phase")["work_ns"].idxmax()
-    for name in ("decode", "prefill", "sampling"):
-        assert work_ns[name] == demo.planted.slow_rank
-    assert set(tables["rank_steps"]["steps_n"]) == {demo.planted.steps}
-    assert by_phase.loc["decode", "instances_n"] == 4 * (demo.planted.steps - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 from path_truth import check_identities
 from quick_run import quick
@@ -36,19 +35,6 @@ def test_everything_adds_up_on_real_traces(traces, name):
         first, last = device_rows.iloc[0], device_rows.iloc[-1]
         run = {**first.to_dict(), "end_ns": int(last["end_ns"])}
         assert int(device_rows["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "h100_mfu_ranks/after"])
-def test_idle_time_of_the_wall_has_the_causes_that_idle_gaps_finds(traces, name):
-    walls = [
-        table[table["wall_class"] == "idle"].reset_index(drop=True)
-        for table in (
-            quick(recipe, traces / name)["wall"] for recipe in ("step_budget", "idle_gaps")
-        )
-    ]
-    pd.testing.assert_frame_equal(*walls, check_exact=True)
-    assert walls[0]["detail"].nunique() > 3
 
 
 def test_a_step_of_the_job_is_not_taken_for_that_of_a_gpu(traces):

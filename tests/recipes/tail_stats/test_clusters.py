@@ -176,9 +176,3 @@ def test_what_comes_together_by_nature_or_not_at_all_is_no_burst(innocent, tmp_p
     frames = tables(tmp_path / "o", tmp_path, options=["--top", "1000"])
     assert frames["tails"]["outliers_n"].sum() == 3 * slow.size
     assert frames["outlier_clusters"].empty
-
-
-def test_a_profile_without_gpu_work_has_no_burst(tmp_path):
-    builder = TraceBuilder().nvtx_ranges(["a"], start_ns=[1], end_ns=[5])
-    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
-    assert frames["outlier_clusters"].empty

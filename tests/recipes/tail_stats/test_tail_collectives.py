@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
-from effort import nightly_but
-from results import differences, only_tables, plain, read_results, rows
-from tail_ranks import ENDS, RECIPE, V, tail_tables, write_ranks
+from results import plain, rows
+from tail_ranks import ENDS, V, tail_tables, write_ranks
 from trace_builder import TraceBuilder
-
-from nsys_llm.manifest.manifest import load_manifest
 
 
 def test_tables_hold_one_collective_of_three_ranks(tmp_path):
@@ -107,48 +102,3 @@ def test_the_late_rank_is_named_and_never_the_one_that_waits(ranks_n, tmp_path):
     assert clocks == [(rank, ahead_ns[rank] - ahead_ns[0], 0) for rank in range(ranks_n)]
     # Where it was late is in its own clock.
     assert set(tables["collectives"]["late_end_ns"] - ahead_ns[late]) == set(ENDS)
-
-
-def sums_of(tables):
-    parts = tables["stragglers"]
-    return {
-        int(tables["collectives"]["wait_ns"].sum()),
-        int(tables["communicators"]["wait_ns"].sum()),
-        int(parts["caused_wait_ns"].sum()),
-        int(parts["suffered_wait_ns"].sum()),
-    }
-
-
-LENGTHS = [[9_001, 4_000], [5_000, 8_000, 3_000], [7_000, 2_000, 2_000, 6_000]]
-
-
-@pytest.mark.nightly
-def test_waits_caused_and_suffered_are_all_waits(tmp_path):
-    tables = tail_tables(write_ranks(tmp_path / "ranks", LENGTHS), tmp_path / "o")
-    # Of each collective: the longest of the lengths waits until the shortest begins, and so on.
-    expected = 0
-    for number in range(len(ENDS)):
-        lengths = [rank_lengths[number % len(rank_lengths)] for rank_lengths in LENGTHS]
-        expected += sum(length - min(lengths) for length in lengths)
-    assert sums_of(tables) == {expected}
-    counts = tables["collective_coverage"]
-    assert (counts["matched_n"] + counts["cut_n"] + counts["unmatched_n"]).tolist() == [15] * 3
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("rank", "seconds"), nightly_but(product([0, 1, 2], [4, -3]), [(0, 4), (1, -3), (2, 4)])
-)
-def test_a_clock_that_is_shifted_by_seconds_changes_nothing_but_offsets(rank, seconds, tmp_path):
-    ahead_ns = {0: 5_000_000_000, 1: 5_000_000_600, 2: 4_999_999_100}
-    write_ranks(tmp_path / "ranks", LENGTHS, ahead_ns=ahead_ns)
-    moved = {**ahead_ns, rank: ahead_ns[rank] + seconds * 1_000_000_000}
-    write_ranks(tmp_path / "moved", LENGTHS, ahead_ns=moved)
-    only_tables(tmp_path / "a", tmp_path / "ranks", recipe=RECIPE)
-    only_tables(tmp_path / "b", tmp_path / "moved", recipe=RECIPE)
-    columns = {column.name for table in load_manifest(RECIPE).writes for column in table.columns}
-    instants = {name for name in columns if name.endswith(("start_ns", "end_ns"))} | {"ahead_ns"}
-    unshifted, other = read_results(tmp_path / "a"), read_results(tmp_path / "b")
-    assert not differences(unshifted, other, but=instants)
-    ahead = other["rank_clocks"]["ahead_ns"].to_pylist()
-    assert ahead == [moved[place] - moved[0] for place in range(3)]
