@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nsys_llm.analyses.host.states import DOING, HostRecords
@@ -29,6 +29,7 @@ def test_a_thread_without_switches_is_not_known():
 
 
 @given(SWITCHES)
+@example([(0, 0), (0, 1)])  # from one core to another
 def test_each_instant_has_the_state_of_the_last_switch(switches):
     order, records = sorted(switches), of_switches(switches)
     at_ns = np.arange(-2, 34)

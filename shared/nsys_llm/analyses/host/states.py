@@ -88,11 +88,12 @@ class HostRecords:
             # Leaving one core and going onto another may bear the same time: it is on one then.
             order = np.lexsort((goes_on, at_ns))
             at_ns, runs = at_ns[order], goes_on[order] != 0
+            before = ~runs[:1] if runs.size else [True]
             last = np.append(at_ns[1:] != at_ns[:-1], True)[: at_ns.size]
             at_ns, runs = at_ns[last], runs[last]
             changes = np.append(True, runs[1:] != runs[:-1])[: at_ns.size]
             at_ns, runs = at_ns[changes], runs[changes]
-            self._moves[thread] = at_ns, np.append(~runs[:1] if runs.size else [True], runs)
+            self._moves[thread] = at_ns, np.append(before, runs)
         return self._moves[thread]
 
     def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
