@@ -159,9 +159,12 @@ def cluster_rows(
     options: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the table outlier_clusters, most excess first; the option top says how many."""
+    inside = outliers.take(joined([place for place, _ in found]))
+    frame = pd.DataFrame(outlier_columns(inside, medians, ranks, options))
+    ends = np.cumsum([place.size for place, _ in found], dtype=np.int64).tolist()
     rows = [
-        _row(pd.DataFrame(outlier_columns(outliers.take(place), medians, ranks, options)), burst)
-        for place, burst in found
+        _row(frame.iloc[end - place.size : end], burst)
+        for end, (place, burst) in zip(ends, found, strict=True)
     ]
     rows.sort(key=lambda row: (-row["excess_ns"], row["rank"], row["window_start_ns"]))
     return rows[: options["top"]]

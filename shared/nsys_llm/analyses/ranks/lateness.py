@@ -148,6 +148,21 @@ class Arrivals:
             for device, some in zip(self._collectives.devices, known, strict=True)
         ]
 
+    @cached_property
+    def _waited_ns(self) -> list[list[IntArray]]:
+        """Of each sequence, time in which each member waited for its last one, its own clock."""
+        waited = []
+        for sequence in self._sure:
+            members = []
+            for place in range(len(sequence.owners)):
+                # It is the end that the waiting puts off, and what comes after.
+                late_ns = sequence.waits.last_start_ns - sequence.start_ns[place]
+                left_ns = sequence.own_end_ns(place)
+                late_ns = np.where(sequence.waits.met, late_ns, 0)
+                members.append(union_intervals(left_ns - late_ns, left_ns))
+            waited.append(members)
+        return waited
+
     def _inherited_ns(self, sequence: Sequenced, begin_ns: IntArray, end_ns: IntArray) -> IntArray:
         """Return how long each member waited elsewhere since the collective before, or may have.
 
@@ -161,15 +176,11 @@ class Arrivals:
         windows_ns = np.stack((np.minimum(left_ns, begin_ns), begin_ns), axis=2)
         spans = [[self._unknown_ns[owner]] for owner in sequence.owners]
         place_of = {owner: place for place, owner in enumerate(sequence.owners)}
-        for item in self._sure:
+        for item, waited_ns in zip(self._sure, self._waited_ns, strict=True):
             if place_of.keys() <= set(item.owners):
                 continue
-            for place, owner in enumerate(item.owners):
+            for owner, some in zip(item.owners, waited_ns, strict=True):
                 if owner in place_of:
-                    # It is the end that the waiting puts off, and what comes after.
-                    late_ns = item.waits.last_start_ns - item.start_ns[place]
-                    left_ns = item.own_end_ns(place)
-                    some = union_intervals(left_ns - np.where(item.waits.met, late_ns, 0), left_ns)
                     spans[place_of[owner]].append(some)
         return np.stack(
             [covered_in(*pair) for pair in zip(windows_ns, map(merged_unions, spans), strict=True)]
