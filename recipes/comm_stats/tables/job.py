@@ -28,7 +28,7 @@ from ..per_rank.steps import CommDevice
 
 @dataclass(frozen=True)
 class CommJob:
-    """All devices that communicate; they are told by their positions in `collectives.devices`."""
+    """All devices that communicate; each is its position in `collectives.devices`."""
 
     collectives: MatchedCollectives
     ranks: Mapping[RankKey, RankComm]
