@@ -53,17 +53,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--nightly", action="store_true", help="run what only `make nightly` runs, too"
     )
-    parser.addoption("--shard", default="1/1", help="run a part of the tests, such as 3/8")
+    parser.addoption("--shard", default="1/1", help="run a part of the files, such as 3/4")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have temporary files, those of child processes too, in memory where there is room for them.
 
-    On a disk that keeps a journal they take a third of the time. At night the disk is tested too.
+    On a disk that keeps a journal they take a third of the time.
     """
     # A shell has what it starts in the background, and all that this starts, ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "TMPDIR" not in os.environ and not config.getoption("--nightly") and _has_room(MEMORY):
+    if "TMPDIR" not in os.environ and _has_room(MEMORY):
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
 
@@ -87,7 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(LONGEST_S))
     part, parts_n = map(int, config.getoption("--shard").split("/"))
     kept = set(items if at_night else filterfalse(is_nightly, items))
-    kept &= set(items[part - 1 :: parts_n])
+    paths = set(sorted({item.path for item in items})[part - 1 :: parts_n])
+    kept = {item for item in kept if item.path in paths}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
     items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW)))
@@ -136,11 +137,10 @@ def _undrawn(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have the runs of files without the mark, here and in processes, write an empty notebook.
 
     Tests there look at tables, report.json, verdicts and messages, and to draw takes half of the
-    time of a run over a few kernels, a third of that of a process. At night all files draw.
+    time of a run over a few kernels, a third of that of a process.
     """
     with pytest.MonkeyPatch.context() as patch:
-        drawn = request.node.get_closest_marker("drawn") or request.config.getoption("--nightly")
-        if not drawn:
+        if not request.node.get_closest_marker("drawn"):
             from nsys_llm.report import report_files
 
             patch.setattr(report_files, "write_notebook", write_empty)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 #: Examples of each hypothesis test, by the profile that `--hypothesis-profile` names.
-PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 500}
+PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 200}
 
 #: Folders of which every test is `slow`.
 SLOW_FOLDERS: Final = ("contract", "install", "judgement")

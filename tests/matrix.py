@@ -196,8 +196,6 @@ def run_combination(
         return Result({}, "cannot be installed", True, time.monotonic() - began)
     command = [inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(options.jobs)]
     command += ["--dist", "loadfile", "-m", NOT_WITHOUT_MORE]
-    # What is left to the night belongs here, too.
-    command += () if options.short else ["--nightly"]
     command += options.tests or (SHORT if options.short else TESTS)
     path = os.pathsep.join([str(place / "bin"), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, "PATH": path}

@@ -1,6 +1,6 @@
 """Runs what is too long for every commit, in parts, and keeps a ledger of them.
 
-    python tests/nightly.py tests 3/8   one part of the eight; `make tests SHARD=3/8` does the same
+    python tests/nightly.py tests 3/4   one part of the four; `make tests SHARD=3/4` does the same
     python tests/nightly.py tests       all parts that have not passed on this commit
     python tests/nightly.py ledger      what came of each part on this commit, as Markdown
 
@@ -30,8 +30,10 @@ ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = Path(os.environ.get("NSYS_LLM_LEDGER") or Path.home() / ".cache/nsys-llm-nightly")
 LEDGER: Final = FOLDER / "ledger.jsonl"
 #: How many parts a target has unless the command says.
-PARTS_N: Final = {"tests": 8, "mutants": 1, "campaigns": 4, "matrix": 4}
-FUZZ_S: Final = 300
+PARTS_N: Final = {"tests": 4, "mutants": 1, "campaigns": 4, "matrix": 4}
+#: Of each target; and how often a command is hurt.
+FUZZ_S: Final = 120
+INJECTIONS_N: Final = 80
 #: After this a command of a part has not ended.
 LONGEST_S: Final = 2 * 3600
 PYTEST: Final = (
@@ -51,7 +53,9 @@ def commands(target: str, part: int, parts_n: int) -> list[list[str]]:
         names = [case.name for case in combinations()]
         return [["tests/matrix.py", *names[part - 1 :: parts_n]]]
     fuzz = [["tests/campaigns/fuzz.py", name, "--seconds", f"{FUZZ_S}"] for name in sorted(TARGETS)]
-    return [*fuzz, ["tests/campaigns/faults.py"]][part - 1 :: parts_n]
+    return [*fuzz, ["tests/campaigns/faults.py", "--injections", f"{INJECTIONS_N}"]][
+        part - 1 :: parts_n
+    ]
 
 
 def run_part(target: str, part: int, parts_n: int, commit: str) -> bool:

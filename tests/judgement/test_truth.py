@@ -10,9 +10,19 @@ from machine import simulate
 from machine.program import Blocking, Spin, Sync
 
 #: Seeds of each kind; CI takes few of few.
-SEEDS = range(5)
-#: Jobs in which something is wrong.
-FAULTS = [kind for kind in KINDS if planted(kind, 0)[1] is not None]
+SEEDS = range(3)
+#: Jobs in which nothing is wrong, and the others.
+EQUALS = (
+    "slow_aside",
+    "flushed",
+    "graphs_and_prefill",
+    "full_queue",
+    "apart",
+    "prefill_apart",
+    "random_equals",
+    "equal_ranks",
+)
+FAULTS = [kind for kind in KINDS if kind not in EQUALS]
 #: A seed of each, that CI looks at: what first words are right about. Of late_host 103 the transfer
 #: gains more than the fault.
 RIGHT = [
@@ -54,7 +64,8 @@ def test_a_fault_costs_what_a_reader_would_fix(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_hosts_run_ahead_and_block(kind):
     """Every rank blocks in every step, and of equal ranks nearly all launches are ahead."""
-    program, _, _ = planted(kind, 1)
+    program, healed, _ = planted(kind, 1)
+    assert (healed is None) == (kind in EQUALS)
     steps_n = simulate(program).steps_n
     for rank in program.ranks:
         assert sum(isinstance(each, Blocking | Spin | Sync) for each in rank.threads[0]) >= steps_n

@@ -9,13 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
-from mcp.server.mcpserver.exceptions import ToolError
 from trace_builder import TraceBuilder
 
-from nsys_llm.run.agent_server import MOST_BYTES, AgentTools, _fitted
-
 TOOLS = ("analyze", "findings", "table", "what_if", "compare")
+
+
+def server():
+    # To import the SDK takes a second, in each process that collects tests.
+    from nsys_llm.run import agent_server
+
+    return agent_server
+
+
+def refusal(words):
+    return pytest.raises(server().ToolError, match=words)
 
 
 def write_rank(path, gemm_ns=8_000):
@@ -44,6 +51,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def session(folder):
     """Return the tools with their schemas, and what each answers in one session of the client."""
+    from mcp import Client, StdioServerParameters, stdio_client
 
     async def asked():
         words = ["-m", "nsys_llm.run.cli", "mcp", str(folder)]
@@ -87,7 +95,7 @@ def test_the_client_of_the_sdk_gets_five_tools_and_an_answer_of_each(session):
         assert tool.input_schema["properties"].keys() >= set(tool.input_schema["required"])
     for answer in answers.values():
         assert not answer.is_error
-        assert len(answer.content[0].text.encode()) < MOST_BYTES
+        assert len(answer.content[0].text.encode()) < server().MOST_BYTES
     told = {name: json.loads(answer.content[0].text) for name, answer in answers.items()}
     assert told["analyze"] == told["findings"]
     assert told["table"] == {"rows": [{"name": "gemm_0"}, {"name": "gemm_1"}], "rows_n": 2}
@@ -101,7 +109,7 @@ def test_what_cannot_be_answered_is_refused_in_one_line(session):
     _, _, refused = session
     texts = [answer.content[0].text for answer in refused]
     assert all(answer.is_error for answer in refused)
-    assert all("\n" not in text and len(text.encode()) < MOST_BYTES for text in texts)
+    assert all("\n" not in text and len(text.encode()) < server().MOST_BYTES for text in texts)
     outside, unknown, wrong, long = texts
     assert "outside of the folders of this server" in outside
     # A condition that is left out unseen would be a wrong answer.
@@ -117,21 +125,23 @@ def test_links_lead_nowhere_else(folder, tmp_path):
     write_rank(outside / "rank0.sqlite")
     (inside / "to_file.sqlite").symlink_to(outside / "rank0.sqlite")
     (inside / "to_folder").symlink_to(outside)
-    tools = AgentTools([inside])
+    tools = server().AgentTools([inside])
     for path in ("", "to_file.sqlite", "to_folder", "to_folder/rank0.sqlite", "../outside"):
-        with pytest.raises(ToolError, match="outside of the folders"):
+        with refusal("outside of the folders"):
             tools.analyze([str(inside / path)], "llm_hotspots")
-    with pytest.raises(ToolError, match="no such file"):
+    with refusal("no such file"):
         tools.findings(str(inside / "absent"))
     # A link to what is inside is as good as that.
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert AgentTools([link])._allowed(str(folder / "before")) == folder.resolve() / "before"
+    assert (
+        server().AgentTools([link])._allowed(str(folder / "before")) == folder.resolve() / "before"
+    )
     assert sorted(path.name for path in inside.iterdir()) == ["to_file.sqlite", "to_folder"]
 
 
 def test_rows_that_are_not_asked_for_are_named(folder):
-    tools = AgentTools([folder])
+    tools = server().AgentTools([folder])
     result = json.loads(tools.analyze([str(folder / "after")], "llm_hotspots"))["result"]
     told = json.loads(tools.table(result, "kernels", top=1, columns=["name"], sort="name"))
     assert (told["rows_n"], told["rows"]) == (2, [{"name": "gemm_1"}])
@@ -144,20 +154,20 @@ def test_rows_that_are_not_asked_for_are_named(folder):
         "rows_n": 0,
         "why_empty": "none of its 2 rows meets the conditions",
     }
-    with pytest.raises(ToolError, match="no column 'nope'"):
+    with refusal("no column 'nope'"):
         tools.table(result, "kernels", columns=["nope"])
 
 
 def test_what_is_no_path_is_one_line_and_what_is_outside_is_not_walked(folder, monkeypatch):
-    tools = AgentTools([folder])
+    tools = server().AgentTools([folder])
     (folder / "circle").symlink_to("circle")
     for path in ("\0", str(folder / "circle"), str(folder / ("x" * 1_000))):
-        with pytest.raises(ToolError, match=r"no path of a file or folder: .{5,}"):
+        with refusal(r"no path of a file or folder: .{5,}"):
             tools.analyze([path], "llm_hotspots")
     (folder / "circle").unlink()
     monkeypatch.delattr(Path, "rglob")
     for path in ("/", str(folder.parent), ""):
-        with pytest.raises(ToolError, match="outside of the folders"):
+        with refusal("outside of the folders"):
             tools.findings(path)
 
 
@@ -165,8 +175,8 @@ def test_what_is_no_path_is_one_line_and_what_is_outside_is_not_walked(folder, m
 @pytest.mark.parametrize("length", [1, 50, 3_000, 100_000])
 def test_an_answer_is_short_and_names_the_rest(rows_n, length):
     rows = [{"name": "é" * length, "number": number} for number in range(rows_n)]
-    text = _fitted({"answer": "a" * length, "rows": rows}, "rows", "elsewhere")
-    assert len(text.encode()) < MOST_BYTES
+    text = server()._fitted({"answer": "a" * length, "rows": rows}, "rows", "elsewhere")
+    assert len(text.encode()) < server().MOST_BYTES
     record = json.loads(text)
     shown = record["rows"]
     assert [row["number"] for row in shown] == list(range(len(shown)))
@@ -191,4 +201,4 @@ def test_without_the_sdk_one_line_says_what_to_install(tmp_path):
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(Exception, match="no such folder"):
-        AgentTools([tmp_path / "absent"])
+        server().AgentTools([tmp_path / "absent"])
