@@ -14,7 +14,6 @@ import pytest
 from demo_truth import write_demo
 
 import nsys_llm
-from nsys_llm.run.agent_server import MOST_BYTES, AgentTools
 from nsys_llm.run.cli import build_parser, main
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "agents.md"
@@ -47,6 +46,9 @@ def shown(folder, call, capsys):
 
 def answered(folder, call):
     """Return what the server's tools answer to the same question."""
+    # To import the SDK takes a second, in each process that collects tests.
+    from nsys_llm.run.agent_server import MOST_BYTES, AgentTools
+
     given = vars(build_parser("show").parse_args(shlex.split(call)[1:]))
     tools = AgentTools([folder.parent])
     if given["what"] is None:
