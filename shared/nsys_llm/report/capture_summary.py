@@ -176,7 +176,7 @@ def _forbidden_samples(run: Run, readable: Sequence[ProfileOutcome]) -> Iterable
     what = "CPU samples of the kernel" if level == _NO_KERNEL else "CPU samples"
     lost = f"{what}, which `kernel.perf_event_paranoid` {level} forbids and 1 allows{who}"
     for read in run.manifest.reads:
-        if read.table == "cpu_samples" and level >= _NO_KERNEL:
+        if read.table == "cpu_samples" and read.capture and level >= _NO_KERNEL:
             yield Unrecorded(lost, read.capture)
 
 

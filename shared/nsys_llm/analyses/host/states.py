@@ -219,8 +219,8 @@ class ThreadStates:
 
     def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
         self.host, self.records = host, HostRecords(trace)
-        known = host.calls.row.size > 0
-        self._ids = trace.tables["api_calls"]["name_id"] if known else host.calls.row
+        calls = trace.tables.get("api_calls", Table.empty(("name_id",)))
+        self._ids = calls["name_id"]
         self._used = distinct(self._ids)
         names, self._api = coded_names(self._used, trace.strings, strip_api_version)
         others = [*("" for _ in DOING), *self.records.os_calls[1]]
@@ -252,7 +252,7 @@ class ThreadStates:
         at_ns, ends, cause, call = pieces_of(exposed, edges, self.host)
         doing, runs = self.records.doing(self.thread(exposed), at_ns)
         detail = doing
-        if self._used.size:
+        if self.host.calls.row.size:
             used = np.searchsorted(self._used, self._ids[self.host.calls.row[call]])
             detail = np.where(call >= 0, self._others_n + self._api[used], doing)
         return StatePieces(at_ns, ends, cause, detail, doing, runs)
