@@ -26,7 +26,7 @@ test:
 	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci --durations 20
 
 # What is too long for every commit, in parts that are written to a ledger: tests/nightly.py says more.
-# None waits for another to pass; `make tests SHARD=3/8` runs one part.
+# None waits for another to pass; `make tests SHARD=3/4` runs one part.
 nightly:
 	$(MAKE) -k lint tests mutants campaigns matrix; code=$$?; \
 	$(PYTHON) tests/nightly.py ledger; exit $$code

@@ -61,7 +61,7 @@ def server(seed, name, *, stalls=False):
     return world, empty_ns
 
 
-@pytest.mark.nightly("4-vllm", "4-detailed", "4-trtllm", "4-tokens")
+@pytest.mark.nightly("4-vllm", "4-detailed", "4-trtllm", "4-tokens", "2-detailed", "2-tokens")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("seed", seeds(6, 2))

@@ -159,6 +159,7 @@ def drawn(page, wanted_n):
     page.wait(f"document.querySelectorAll('{PLOTS} .main-svg').length >= {wanted_n}")
 
 
+@pytest.mark.nightly("llm_hotspots")
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ON_PAGES))
 def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
     page.open((made / recipe / "report.html").as_uri())
@@ -289,6 +290,7 @@ def test_jupyterlab_shows_the_figures_on_opening_and_runs_again(made, lab, lab_p
     assert_quiet(lab_page, lab.address)
 
 
+@pytest.mark.nightly("llm_overview", "trace_diff")
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ON_PAGES))
 def test_no_name_does_anything_on_the_page(made, page, recipe):
     page.open((made / "hostile" / recipe / "report.html").as_uri())

@@ -68,6 +68,8 @@ WRONG_NUMBERS = [
     "step_budget-device_steps-unknown_ns",
     "llm_overview-wall-time_ns",
     "llm_overview-parts/step_budget/job_steps-unknown_ns",
+    "llm_overview-opportunities-gain_ns",
+    "llm_overview-ranks-copies_ns",
 )
 @pytest.mark.parametrize(("recipe", "table", "column"), WRONG_NUMBERS)
 def test_a_wrong_number_in_a_table_is_reported(shared_runs, tmp_path, recipe, table, column):

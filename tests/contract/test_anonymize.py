@@ -118,6 +118,7 @@ def test_no_byte_of_any_output_has_a_name_typed_for_a_replay(tmp_path, recipe):
     assert record["options"]["what_if"][:3] == ["kernel:text-1=0.5", "rank:text-2", "host=0.5"]
 
 
+@pytest.mark.nightly("trace_diff")
 @pytest.mark.parametrize("recipe", nightly_but(["llm_hotspots", "trace_diff"], ["trace_diff"]))
 def test_labels_are_the_only_difference(tmp_path, recipe):
     words = command(recipe, tmp_path, tmp_path / "plain")

@@ -243,6 +243,7 @@ def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):
     assert set(compared) == {2}
 
 
+@pytest.mark.nightly("llm_overview-2")
 @pytest.mark.parametrize(("recipe", "cut_n"), [("llm_hotspots", 1), ("llm_overview", 2)])
 def test_names_of_megabytes_are_cut_and_that_is_said(tmp_path, recipe, cut_n):
     """A kernel's; the overview also reads NVTX ranges, of which one is not registered."""
@@ -273,6 +274,7 @@ def test_the_kernels_of_two_runs_are_tested_together():
     assert len(calls) < 10 * names_n
 
 
+@pytest.mark.nightly
 def test_an_overview_asks_once_whose_kernels_these_are(tmp_path, counted):
     scored = counted(categories, "_score", 1)
     quick("llm_overview", kernels(50).write_sqlite(tmp_path / "rank0.sqlite"))

@@ -160,6 +160,7 @@ def true_gain_pct(program, healed):
     return 100.0 * (spans[0] - spans[1]) / spans[0]
 
 
+@pytest.mark.nightly("2")
 @pytest.mark.parametrize("seed", seeds(4, 1))
 def test_a_slow_gpu_is_first_and_gains_about_what_is_told(tmp_path, seed):
     program = slow_gpu(seed=seed, rank=seed % 4, gpu_pct=(120, 130, 150, 200)[seed])
@@ -172,6 +173,7 @@ def test_a_slow_gpu_is_first_and_gains_about_what_is_told(tmp_path, seed):
     assert truth <= first["bound_pct"] + 0.5
 
 
+@pytest.mark.nightly("2")
 @pytest.mark.parametrize("seed", seeds(4, 1))
 def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
     program = late_host(seed=seed, rank=seed % 4, late_ns=(80_000, 150_000)[seed % 2])
@@ -184,7 +186,7 @@ def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
     assert first["gain_pct"] == pytest.approx(truth, rel=0.25)
 
 
-@pytest.mark.nightly("gpu_bound-1")
+@pytest.mark.nightly("gpu_bound-1", "two_devices-2")
 @pytest.mark.parametrize(
     ("innocent", "seed"),
     nightly_but(product(INNOCENT, range(4)), zip(INNOCENT, (1, 2), strict=True)),

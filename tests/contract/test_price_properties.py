@@ -89,6 +89,9 @@ def check_item(row, wall, parts):
         assert row["gain_pct"] <= replays.loc[text, "gain_pct"] * 1.1 + 0.1
 
 
+@pytest.mark.nightly(
+    "pinned-12", "pauses-6", "launch_bound-18", "full_queue-30", "load_first-24", "apart-30"
+)
 @pytest.mark.parametrize(("kind", "seed"), nightly_but(CASES, CASES[::6]))
 def test_items_of_planted_jobs(tmp_path, kind, seed):
     write_profiles(simulate(planted(kind, seed)[0]), tmp_path)

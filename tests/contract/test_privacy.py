@@ -83,7 +83,13 @@ def content(path: Path) -> bytes:
 
 
 # How a report is stored is seen by what reads it alone, which is the same for all recipes.
-@pytest.mark.nightly("idle_gaps-sqlite", "nvtx_phase_attribution-parquet", "tail_stats-parquet")
+@pytest.mark.nightly(
+    "idle_gaps-sqlite",
+    "nvtx_phase_attribution-parquet",
+    "tail_stats-parquet",
+    "idle_gaps-parquet",
+    "step_budget-parquet",
+)
 @pytest.mark.parametrize(
     ("recipe", "kind"),
     nightly_but(product(recipe_names(), KINDS), zip(recipe_names(), cycle(KINDS), strict=False)),

@@ -41,6 +41,7 @@ def test_the_derived_files_of_this_checkout_are_fresh():
     assert stale == []
 
 
+@pytest.mark.nightly
 def test_a_stale_metadata_file_is_found_left_alone_and_mended(checkout):
     stale = checkout / METADATA
     fresh = stale.read_text()

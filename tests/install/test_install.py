@@ -167,6 +167,7 @@ def test_a_file_without_its_checkout_says_so(tmp_path):
     assert_told(done, 2, "pyproject.toml is missing")
 
 
+@pytest.mark.nightly
 def test_the_demo_says_where_the_results_are(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()

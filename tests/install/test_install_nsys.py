@@ -406,6 +406,7 @@ def test_check_says_what_is_there_and_what_fixes_it(nsight, tmp_path, case):
     assert done.stdout.count("to fix it") <= 1
 
 
+@pytest.mark.nightly
 def test_from_2026_3_on_it_is_the_python_of_nsys_that_counts(tmp_path):
     nsight = make_nsight(tmp_path / "nsight", "2026.3.1.1")
     home = {"HOME": str(tmp_path)}

@@ -40,6 +40,7 @@ def installer():
     return module
 
 
+@pytest.mark.nightly("false")
 @pytest.mark.parametrize("compiler", ["gcc", "false"])
 def test_the_wheel_holds_the_tracked_files_of_the_three_folders_and_what_is_built(
     tmp_path, compiler

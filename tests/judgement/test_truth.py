@@ -54,6 +54,7 @@ RIGHT = [
 INNOCENT = ["flushed", "full_queue", "apart", "prefill_apart", "graphs_and_prefill", "equal_ranks"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_costs_what_a_reader_would_fix(kind):
     for seed in SEEDS[:2]:
@@ -61,6 +62,7 @@ def test_a_fault_costs_what_a_reader_would_fix(kind):
         assert true_pct(program, simulate(program), healed) > 2.0, seed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 def test_hosts_run_ahead_and_block(kind):
     """Every rank blocks in every step, and of equal ranks nearly all launches are ahead."""
@@ -78,13 +80,24 @@ def test_launches_of_equal_ranks_are_ahead():
     assert ahead_n > 0.9 * len(operations)
 
 
-@pytest.mark.nightly("even_stages-0", "uneven_stages-70", "late_host-103")
+@pytest.mark.nightly(
+    "even_stages-0",
+    "uneven_stages-70",
+    "late_host-103",
+    "slow_in_stage-72",
+    "slow_machine-1",
+    "late_for_no_reason-0",
+    "pauses-1",
+    "serial_copies-1",
+    "slow_launches-1",
+)
 @pytest.mark.parametrize(("kind", "seed"), RIGHT)
 def test_the_first_words_are_right(kind, seed):
     result = score(kind, seed)
     assert (result.right, result.near, result.falsely, result.broken) == (1.0, True, "", "")
 
 
+@pytest.mark.nightly("full_queue", "prefill_apart", "graphs_and_prefill")
 @pytest.mark.parametrize("kind", INNOCENT)
 def test_what_is_innocent_is_not_blamed(kind):
     result = score(f"{kind}{HEALED}", 1)

@@ -148,6 +148,7 @@ def test_install_list_run_and_uninstall(nsight, bare_python, rank_set, tmp_path,
     assert "llm_hotspots" not in do("nsys", "recipe", "--help")
 
 
+@pytest.mark.nightly
 def test_another_version_in_the_environment_does_not_mix_with_the_one_beside_nsys(
     nsight, bare_python, rank_set, tmp_path
 ):

@@ -78,6 +78,7 @@ def test_the_recipe_and_the_command_give_the_same_tables(
     assert (tmp_path / "exports").is_dir() == (kind == "reports")
 
 
+@pytest.mark.nightly
 def test_the_framework_s_own_record_is_kept_and_quiet_is_no_more_than_the_launcher_says(
     nsys, rank_set, tmp_path
 ):
@@ -101,6 +102,7 @@ def test_the_framework_s_own_record_is_kept_and_quiet_is_no_more_than_the_launch
     assert record["StartTime"] < record["EndTime"]
 
 
+@pytest.mark.nightly
 def test_an_incomplete_run_ends_with_1_and_its_results_stay(nsys, rank_set, tmp_path):
     done = under_nsys(
         nsys, tmp_path, "--input", rank_set, "--world-size", "3", "--output", "out", "--csv"

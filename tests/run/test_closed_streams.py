@@ -82,6 +82,7 @@ def test_the_results_stand_and_the_code_is_that_of_the_run(
     assert_same(tmp_path / "out", expected[file])
 
 
+@pytest.mark.nightly(">/dev/full-standard output cannot be written (No space left on device)")
 @pytest.mark.parametrize(("streams", "said"), [(">&-", CLOSED), (">/dev/full", FULL)])
 def test_what_is_only_printed_and_cannot_be_is_an_error(expected, streams, said, tmp_path):
     out = expected["rank0.sqlite"]

@@ -88,6 +88,7 @@ def test_a_scheduler_that_is_killed_in_mid_run_ends_it_in_one_line(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_path, capfd):
     # Its defaults enter the configuration when it is imported, and would leave it with the block.
     import_module("distributed")

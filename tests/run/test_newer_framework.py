@@ -259,6 +259,7 @@ def test_a_stand_in_is_there_for_each_release_that_is_said_to_be_tested():
     assert {framework.release for framework in frameworks()} <= RELEASES.keys()
 
 
+@pytest.mark.nightly("llm_hotspots-2026-dask-futures", "trace_diff-2024.3-none")
 @pytest.mark.parametrize(("recipe", "release", "mode"), nightly_but(CASES, IN_CI))
 def test_the_recipe_gives_the_same_tables(recipe, release, mode, rank_set, tmp_path):
     packages = install(tmp_path / "nsight", release)
@@ -279,6 +280,7 @@ def test_the_recipe_gives_the_same_tables(recipe, release, mode, rank_set, tmp_p
     assert "coverage.parquet" in record["Outputs"]
 
 
+@pytest.mark.nightly("2023.4")
 @pytest.mark.parametrize("release", nightly_but(RELEASES, ["2023.4", "2026"]))
 def test_no_option_is_declared_twice_and_none_is_missing(release, tmp_path):
     done = under(install(tmp_path / "nsight", release), tmp_path, "--help")

@@ -89,6 +89,7 @@ def test_what_a_worker_of_another_version_raises_is_told_as_that():
         raise TypeError("of our own")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("raised", "said"),
     [

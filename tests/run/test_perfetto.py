@@ -323,6 +323,7 @@ def test_a_window_without_the_flag_is_an_error(pair, tmp_path):
     assert "--perfetto-window says what --perfetto shows; add --perfetto." in " ".join(ended.said)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_window_in_which_nothing_was_recorded_is_told(pair, tmp_path):
     out = tmp_path / "out"

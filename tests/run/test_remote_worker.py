@@ -87,7 +87,7 @@ def test_workers_without_the_shared_folder_are_told_in_a_line_each_rank(rank_set
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.nightly("None", "")
+@pytest.mark.nightly("None", "", "no json")
 @pytest.mark.parametrize("content", [None, "", "no json"])
 def test_a_scheduler_file_that_leads_nowhere_is_told_in_one_line(
     rank_set, content, tmp_path, capfd

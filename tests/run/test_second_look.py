@@ -66,7 +66,7 @@ def timeline_of(run, first=None):
     return rows
 
 
-@pytest.mark.nightly("4", "16")
+@pytest.mark.nightly("4", "16", "12")
 @pytest.mark.parametrize("seed", seeds(20, 4))
 def test_what_is_kept_of_the_first_read_gives_the_lanes_of_a_second(tmp_path, seed):
     run, first = first_read(*write_profiles(simulate(random_program(seed)), tmp_path))
@@ -75,6 +75,7 @@ def test_what_is_kept_of_the_first_read_gives_the_lanes_of_a_second(tmp_path, se
     assert first._kept == {}
 
 
+@pytest.mark.nightly("12")
 @pytest.mark.parametrize("seed", seeds(20, 2))
 def test_lanes_of_the_operations_near_a_window_are_those_of_all(tmp_path, monkeypatch, seed):
     run, _ = first_read(*write_profiles(simulate(random_program(seed)), tmp_path))
@@ -115,7 +116,7 @@ def test_of_many_ranks_only_some_are_kept_but_an_only_one_is(demo):
     assert len(first_read(*demo, words=few, room_n=ops_n + 1)[1]._kept) == 1
 
 
-@pytest.mark.nightly("False")
+@pytest.mark.nightly("False", "True")
 @pytest.mark.parametrize("perfetto", [False, True])
 def test_a_profile_that_is_replaced_between_the_reads_is_in_no_timeline(tmp_path, perfetto):
     write_demo(tmp_path, scale=0.02)

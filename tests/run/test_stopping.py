@@ -69,6 +69,7 @@ def ranks(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.nightly("concurrent")
 @pytest.mark.parametrize("mode", ["none", "concurrent"])
 def test_threads_that_compute_are_not_waited_for(tmp_path, mode):
     begun, script = tmp_path / "begun", tmp_path / "stuck.py"

@@ -28,6 +28,7 @@ def folder(place: Path, *damaged: int) -> Path:
     return place
 
 
+@pytest.mark.nightly("before")
 @pytest.mark.parametrize("damaged", ["after", "before"])
 def test_a_damaged_profile_is_said_once_by_an_overview_with_a_baseline(tmp_path, damaged):
     sides = {

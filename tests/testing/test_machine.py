@@ -46,6 +46,7 @@ def classes(path):
 # ---- causality, by what calls say and not by the machine's edges ---------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_threads_do_one_thing_at_a_time(outcomes):
     for outcome in outcomes:

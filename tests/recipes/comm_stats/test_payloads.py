@@ -157,6 +157,7 @@ def test_each_collective_has_the_size_that_was_planted(seed, tmp_path):
             assert algbw == pytest.approx(moved / transfer_ns, rel=1e-12)
 
 
+@pytest.mark.nightly("False")
 @pytest.mark.parametrize("ids_differ", [False, True])
 def test_payloads_change_no_waiting(ids_differ, tmp_path):
     Set(3, ranks_n=3, faults=FAULTS, ids_differ=ids_differ).write(tmp_path)

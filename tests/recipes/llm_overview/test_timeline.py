@@ -123,6 +123,7 @@ def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(sho
 OPERATIONS = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
 
 
+@pytest.mark.nightly("2")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(5, 1))
 def test_work_of_random_jobs_is_what_their_rows_say(tmp_path, seed):
@@ -162,6 +163,7 @@ def test_ranks_stand_where_they_truly_were(shown):
             assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatch):
     run = quick_run("llm_overview", demo[0])

@@ -147,6 +147,7 @@ OP = st.tuples(
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @examples(20, nightly=333)
 @given(st.lists(RANGE, min_size=1, max_size=9), st.lists(OP, min_size=1, max_size=9))

@@ -59,6 +59,7 @@ def test_blocking_copies_are_named_by_number_and_memory(tmp_path):
     assert said.rules["copies"]["gain_step_ns"] == pytest.approx(3 * 80_000, rel=0.02)
 
 
+@pytest.mark.nightly("without1-ranks 1 and 2 are missing")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("without", "are_missing"), [((2,), "rank 2 is missing"), ((1, 2), "ranks 1 and 2 are missing")]
@@ -152,6 +153,7 @@ def test_contexts_in_the_baselines_range_are_adjusted_for(tmp_path):
     assert abs(said.verdict["change_pct"]) < 0.3
 
 
+@pytest.mark.nightly("before")
 @pytest.mark.slow
 @pytest.mark.parametrize("recorded", ["before", "after"])
 def test_a_job_with_ranges_is_compared_with_the_same_without_by_periods(tmp_path, recorded):
@@ -248,6 +250,7 @@ def is_right(folder, what, size, seed):
     )
 
 
+@pytest.mark.nightly("sizes0-1-waits")
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize(
@@ -263,6 +266,7 @@ def test_planted_changes_are_found_by_word_size_and_cause_and_mirrored(
     assert len(wrong) <= 0.05 * len(tried), wrong
 
 
+@pytest.mark.nightly("20-5")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("pairs_n", "limit"),

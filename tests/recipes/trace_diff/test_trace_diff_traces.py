@@ -172,6 +172,7 @@ def test_the_host_is_slower_in_most_calls_and_faster_in_some(tables, mfu):
     assert finding["severity"] == "high"
 
 
+@pytest.mark.nightly
 def test_the_pair_swapped_wins_as_much(tables, traces, tmp_path):
     folder, out = traces / "h100_mfu", tmp_path / "out"
     analyse(out, folder / "after.sqlite", folder / "before.sqlite", options=[], recipe="trace_diff")

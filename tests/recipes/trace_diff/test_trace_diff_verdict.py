@@ -143,6 +143,7 @@ def once(folder, name, ns):
     return trace.write_sqlite(folder / f"{name}{ns}.sqlite")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_few_steps_tell_a_size_and_no_steps_need_equal_launches(tmp_path):
     said = compare(tmp_path, Job(ONE_GEMM, steps=4), Job(((GEMM, 90_000, 64, 4),), steps=4))
