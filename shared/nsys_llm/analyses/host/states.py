@@ -19,7 +19,7 @@ from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.analyses.host.exposed import Exposed, exposed_stretches, pieces_of
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct_codes, split_by_code
+from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import strip_api_version
@@ -219,11 +219,10 @@ class ThreadStates:
 
     def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
         self.host, self.records = host, HostRecords(trace)
-        names: Sequence[str] = ()
-        self._api = np.empty(0, dtype=np.int64)
-        if host.calls.row.size:
-            ids = trace.tables["api_calls"]["name_id"]
-            names, self._api = coded_names(ids, trace.strings, strip_api_version)
+        calls = trace.tables.get("api_calls", Table.empty(("name_id",)))
+        self._ids = calls["name_id"]
+        self._used = distinct(self._ids)
+        names, self._api = coded_names(self._used, trace.strings, strip_api_version)
         others = [*("" for _ in DOING), *self.records.os_calls[1]]
         self.functions, self._others_n = (*others, *names), len(others)
         sizes = [*(1 for _ in DOING), len(others) - len(DOING), len(names)]
@@ -253,7 +252,7 @@ class ThreadStates:
         at_ns, ends, cause, call = pieces_of(exposed, edges, self.host)
         doing, runs = self.records.doing(self.thread(exposed), at_ns)
         detail = doing
-        if self._api.size:
-            api = self._others_n + self._api[self.host.calls.row[call]]
-            detail = np.where(call >= 0, api, doing)
+        if self.host.calls.row.size:
+            used = np.searchsorted(self._used, self._ids[self.host.calls.row[call]])
+            detail = np.where(call >= 0, self._others_n + self._api[used], doing)
         return StatePieces(at_ns, ends, cause, detail, doing, runs)
