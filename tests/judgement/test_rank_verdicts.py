@@ -96,7 +96,7 @@ def test_who_waits_for_a_partner_is_innocent(kind, seed, tmp_path):
     named = {rank for rank, _, _ in verdicts(program, tmp_path, "tail_stats")}
     guilty = {item.rank for item in wanted}
     assert named <= guilty
-    assert named == guilty or seed != 21
+    assert named == guilty or seed not in (3, 12, 21)
 
 
 def test_steps_that_a_filter_cuts_cost_as_much_as_the_others(tmp_path):

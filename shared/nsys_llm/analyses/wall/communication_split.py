@@ -109,9 +109,10 @@ def waiting_and_transfer(
     """
     begins, meets, leaves = ([np.empty(0, dtype=np.int64)] for _ in range(3))
     for sequence in sequences:
+        if owner not in sequence.owners:
+            continue
         between_stages = sequence.operation == SEND_RECV and id(sequence) in staged
-        unsure = sequence.confidence == LOW_CONFIDENCE and not between_stages
-        if owner not in sequence.owners or unsure:
+        if sequence.confidence == LOW_CONFIDENCE and not between_stages:
             continue
         met = sequence.waits.met
         if stages is not None:
