@@ -9,7 +9,6 @@ from nsys_llm.analyses.collectives.lanes import merged_collectives
 from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.trace.identity import RankKey
 
-from .per_rank.experts import ExpertWork
 from .per_rank.sizes import RankCalls
 from .per_rank.steps import CommDevice
 
@@ -21,12 +20,10 @@ class RankComm:
     Attributes:
         devices: Sorted by id.
         calls: NCCL's calls.
-        experts: Exchanges of tokens, of devices that run experts.
     """
 
     devices: tuple[CommDevice, ...]
     calls: RankCalls
-    experts: tuple[ExpertWork, ...]
 
 
 @dataclass(frozen=True)

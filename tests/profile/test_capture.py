@@ -57,6 +57,16 @@ def test_a_clock_that_an_older_schema_lacks_is_none(tmp_path, kind):
     assert (facts.utc_epoch_ns, facts.system_clock_ns) == (17, None)
 
 
+@pytest.mark.parametrize(("recorded", "level"), [("2", 2), ("-1", 0), ("?", 0)])
+def test_what_linux_allows_to_be_sampled_is_its_level(tmp_path, recorded, level):
+    path = write(TraceBuilder(), tmp_path, "sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        told = "UPDATE TARGET_INFO_SYSTEM_ENV SET name = 'LinuxParanoidLevel', value = ?"
+        database.execute(f"{told} WHERE name = 'OsDescription'", (recorded,))
+        database.commit()
+    assert facts_of(path).paranoid_level == level
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wall_clock_that_is_null_is_none(tmp_path, kind):
     assert facts_of(write(TraceBuilder(utc_epoch_ns=None), tmp_path, kind)).utc_epoch_ns is None

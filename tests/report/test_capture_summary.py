@@ -143,6 +143,22 @@ def test_a_table_that_some_reports_lack_is_told_with_how_many():
     assert " (2 of 3 profiles): " in text
 
 
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ((0, 1), None),
+        ((2, 2), "CPU samples of the kernel, which `kernel.perf_event_paranoid` 2 forbids"),
+        ((4, 1), "CPU samples, which `kernel.perf_event_paranoid` 4 forbids"),
+    ],
+)
+def test_samples_that_linux_did_not_allow_are_told_with_what_allows_them(levels, said):
+    reports = [report(n, replace(FACTS, paranoid_level=level)) for n, level in enumerate(levels)]
+    run = run_of(reports)
+    assert not unrecorded(run)  # of a recipe without samples
+    texts = [item.text for item in unrecorded(replace(run, manifest=load_manifest("idle_gaps")))]
+    assert [text[: len(said or "")] for text in texts] == ([said] if said else [])
+
+
 def test_filters_are_told_as_they_were_typed():
     options = {
         "filter_time": (50, None),

@@ -6,43 +6,41 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.analyses.collectives.experts import UNEVEN
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables, percent
 from nsys_llm.report.walls import Walls
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, EXPERTS, WAITING
 from nsys_llm.view.text import counted, format_ns, format_percent
 
-from .texts import RULES, UNEVEN_EXPERTS
+from .texts import RULES
 
-#: Verdicts of ranks whose kernels all take longer: their experts do with them.
-_SLOW: Final = ("slow_gpu", "slow_host")
 _CASES: Final = {"one rank": "one_rank", "by layer": "by_layer"}
 
 
 def uneven_experts(tables: Tables) -> pd.DataFrame:
-    """Return the rows of experts that are uneven, and not those of a slow GPU; none where even."""
+    """Return the rows of experts that are uneven; none where they are even."""
     rows = tables["experts"]
     rows = rows[(rows["pattern"] != "even") | rows["pattern"].isna()]
-    verdicts = tables["rank_verdicts"]
-    slow = set(verdicts.loc[verdicts["verdict"].isin(_SLOW), "rank"])
-    one = rows["pattern"] == "one rank"
-    rows = rows[~(one & rows["hot_rank"].isin(slow))]
-    is_uneven = rows["max_ns"].sum() >= UNEVEN_EXPERTS * rows["mean_ns"].sum()
+    is_uneven = rows["max_ns"].sum() >= UNEVEN * rows["mean_ns"].sum()
     return rows if is_uneven and rows["late_ns"].sum() else rows[:0]
 
 
 def late_experts(rows: pd.DataFrame, tables: Tables) -> tuple[int, float]:
-    """Return what even experts gain, ns, and its share of the waiting of the mean GPU, in percent.
+    """Return what even experts gain, ns, and the share of all waiting that is for experts.
 
     Groups wait beside each other, so that counts of which the experts cost most. How much later
     the last rank comes than the mean one is what the mean one waits.
     """
     late_ns = int(rows.groupby("group")["late_ns"].sum().max())
     walls = Walls(tables)
-    waiting_ns = sum(walls.detail_ns(gpu, COMMUNICATION, WAITING) for gpu in walls.gpus)
-    return late_ns, min(percent(late_ns * len(walls.gpus), waiting_ns), 100.0)
+    experts_ns, other_ns = (
+        sum(walls.detail_ns(gpu, COMMUNICATION, detail) for gpu in walls.gpus)
+        for detail in (EXPERTS, WAITING)
+    )
+    return late_ns, percent(experts_ns, experts_ns + other_ns)
 
 
 def expert_findings(tables: Tables) -> list[Finding]:

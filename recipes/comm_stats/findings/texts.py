@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.analyses.collectives.experts import UNEVEN
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import STAGE_RULE
 from nsys_llm.report.rules import OF_CLASS, OURS, Case, Rule, rules_by_id
 
-#: The slowest rank's time between dispatch and combine over the mean one's.
-UNEVEN_EXPERTS: Final = 1.1
 #: Of a link's peak, in percent, over at least so many collectives that move so much on average:
 #: at 16 MiB healthy links carry less than half.
 SLOW_PCT: Final = 50.0
@@ -40,7 +39,7 @@ RULES: Final = rules_by_id(
         title="Experts get uneven numbers of tokens, another rank most each time: {share} of all "
         "waiting",
         threshold="between dispatch and combine the slowest rank computes "
-        f"{UNEVEN_EXPERTS:g} times as long as the mean one; the gain is how much later the last "
+        f"{UNEVEN:g} times as long as the mean one; the gain is how much later the last "
         "rank comes than the mean one, where its expert kernels explain half of it",
         source=OURS,
         recommendation="Even the number of tokens: an auxiliary loss, a capacity limit, or "

@@ -6,7 +6,6 @@ from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.rank_view import RankView
 
 from ..partials import CommPartial, RankComm
-from .experts import map_experts
 from .sizes import map_sizes
 from .steps import map_devices
 
@@ -18,5 +17,5 @@ def map_rank(view: RankView) -> CommPartial:
         return CommPartial()
     return CommPartial(
         collectives=CollectivesPartial({view.key: lanes}),
-        ranks={view.key: RankComm(map_devices(view), map_sizes(view.trace), map_experts(view))},
+        ranks={view.key: RankComm(map_devices(view), map_sizes(view.trace))},
     )

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.experts import runs_experts
 from nsys_llm.analyses.collectives.matched import Sequenced
 from nsys_llm.analyses.collectives.turns import launched_n
 from nsys_llm.core.errors import UsageError
@@ -170,7 +171,8 @@ class _Pattern:
     @property
     def has_experts(self) -> bool:
         """Whether a member launches kernels of experts."""
-        return any(map(self.job.experts, self.group.owners))
+        devices = self.job.collectives.devices
+        return any(runs_experts(devices[owner]) for owner in self.group.owners)
 
     @property
     def is_collective(self) -> bool:

@@ -21,7 +21,6 @@ from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.identity import RankKey
 
 from ..partials import RankComm
-from ..per_rank.experts import ExpertWork
 from ..per_rank.sizes import RankCalls, Sizes
 from ..per_rank.steps import CommDevice
 
@@ -74,12 +73,6 @@ class CommJob:
         device = self.collectives.devices[owner]
         calls = self.ranks[device.rank.key].calls
         return calls, next(some for some in calls.devices if some.device_id == device.device_id)
-
-    def experts(self, owner: int) -> ExpertWork | None:
-        """Return what a device that exchanges tokens has of experts; None without kernels."""
-        device = self.collectives.devices[owner]
-        every = self.ranks[device.rank.key].experts
-        return next((work for work in every if work.device_id == device.device_id), None)
 
     def rank(self, owner: int) -> int:
         """Return the number of a device's rank."""

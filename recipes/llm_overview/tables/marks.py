@@ -13,7 +13,7 @@ from nsys_llm.analyses.timeline.step_lanes import StepLane
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.records import Record
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
-from nsys_llm.taxonomy.wall_classes import BUBBLE, POINTWISE, TRANSFER, WAITING
+from nsys_llm.taxonomy.wall_classes import BUBBLE, EXPERTS, POINTWISE, TRANSFER, WAITING
 
 from .views import GpuLane, View, blamed_rank
 
@@ -33,6 +33,7 @@ _STATES: Final[Mapping[str, frozenset[str]]] = {
     "profiler": frozenset({"profiler_overhead"}),
     "waiting": frozenset({WAITING}),
     "schedule": frozenset({BUBBLE}),
+    "experts": frozenset({EXPERTS}),
 }
 
 

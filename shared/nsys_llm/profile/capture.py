@@ -29,7 +29,7 @@ RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RA
 OLDEST_SCHEMA: Final = (3, 7)
 NEWEST_SCHEMA: Final = (3, 30)
 
-_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion")
+_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion", "LinuxParanoidLevel")
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
 _SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
 _PERIOD_KEYS: Final = (
@@ -60,6 +60,7 @@ class CaptureFacts:
         environments_n: Environments of processes among the profile's strings.
         session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
+        paranoid_level: Linux' kernel.perf_event_paranoid; 0 where it is not recorded.
     """
 
     host: str | None
@@ -79,6 +80,7 @@ class CaptureFacts:
     environments_n: int = 0
     session: str | None = None
     sample_period_ns: int = 0
+    paranoid_level: int = 0
 
     @property
     def schema_note(self) -> str | None:
@@ -106,6 +108,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     variables = _variables(profile)
     perf = dict(profile.key_values("capture", _PERIOD_KEYS))
     trigger, period = (perf.get(key) or "" for key in _PERIOD_KEYS)
+    level = system.get("LinuxParanoidLevel", "")
     is_time = trigger == "Software" and re.fullmatch("[0-9]{1,15}", period)
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
     return CaptureFacts(
@@ -126,6 +129,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         environments_n=len(environments),
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=int(period) if is_time else 0,
+        paranoid_level=int(level) if re.fullmatch("[0-9]", level) else 0,
     )
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import Run
+from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
@@ -79,6 +80,8 @@ _FILTERS: Final = (
     "ranks",
 )
 _CUDA: Final = "--trace=cuda"
+#: The level of kernel.perf_event_paranoid at which the kernel is not sampled, and above it nothing.
+_NO_KERNEL: Final = 2
 #: How much node-level tracing of CUDA graphs lengthens absolute times, by the users' experience
 #: that the design names.
 _NODE_TRACING: Final = "30 to 60 %"
@@ -161,11 +164,25 @@ def unrecorded(run: Run) -> list[Unrecorded]:
             profile.facts is not None and "Cuda" in profile.facts.traced for profile in lacking
         ):
             continue
-        who = f" ({format_count(len(lacking))} of {counted(len(readable), 'profile')})"
-        if len(lacking) == len(readable):
-            who = ""
-        items.append(Unrecorded(f"{read.lost}{who}", read.capture))
-    return items
+        items.append(Unrecorded(f"{read.lost}{_who(len(lacking), len(readable))}", read.capture))
+    return [*items, *_forbidden_samples(run, readable)]
+
+
+def _forbidden_samples(run: Run, readable: Sequence[ProfileOutcome]) -> Iterable[Unrecorded]:
+    """Say what Linux did not allow to be sampled: from level 2 on the kernel, above it anything."""
+    levels = [item.facts.paranoid_level if item.facts else 0 for item in readable]
+    level = max(levels, default=0)
+    who = _who(sum(each >= _NO_KERNEL for each in levels), len(levels))
+    what = "CPU samples of the kernel" if level == _NO_KERNEL else "CPU samples"
+    lost = f"{what}, which `kernel.perf_event_paranoid` {level} forbids and 1 allows{who}"
+    for read in run.manifest.reads:
+        if read.table == "cpu_samples" and read.capture and level >= _NO_KERNEL:
+            yield Unrecorded(lost, read.capture)
+
+
+def _who(some_n: int, all_n: int) -> str:
+    """Return how many profiles it is about, unless all."""
+    return f" ({format_count(some_n)} of {counted(all_n, 'profile')})" if some_n < all_n else ""
 
 
 def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:

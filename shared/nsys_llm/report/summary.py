@@ -121,27 +121,30 @@ def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
     """Yield parts, each time with less: the least together, fewer insides, then more together.
 
     How long GPUs communicate and idle is told as long as a line holds it: they are what the bound
-    is compared with, and many kinds of work that are less together may each be more.
+    is compared with, and many kinds of work that are less together may each be more. Yet what most
+    of the largest is goes before a little of them.
     """
     insides = [part for part in parts if part.inside]
-    for shown, most_pct in ((insides, _SOME_PCT), (insides[:1], _SOME_PCT), ([], 100.0)):
+    ways = [(some, _SOME_PCT, _LITTLE_PCT) for some in (insides, insides[:1])]
+    ways += [(insides[:1], _SOME_PCT, _SOME_PCT), ([], 100.0, _LITTLE_PCT)]
+    for shown, most_pct, lasting_pct in ways:
         some = [part if part in shown else replace(part, inside="") for part in parts]
         yield some
         for merged_n in range(2, len(parts)):
-            few = _together(some, merged_n)
+            few = _together(some, merged_n, lasting_pct)
             if few[-1].share_pct < most_pct:
                 yield few
 
 
-def _together(parts: Sequence[WallPart], merged_n: int) -> list[WallPart]:
+def _together(parts: Sequence[WallPart], merged_n: int, lasting_pct: float) -> list[WallPart]:
     """Return parts of which the least are one, at the end; what is to last goes last."""
-    merged = sorted(parts, key=_lasts)[:merged_n]
+
+    def lasts(part: WallPart) -> tuple[bool, float]:
+        return part.label in _LASTING and part.share_pct >= lasting_pct, part.share_pct
+
+    merged = sorted(parts, key=lasts)[:merged_n]
     rest = WallPart("others", sum(part.share_pct for part in merged))
     return [*(part for part in parts if part not in merged), rest]
-
-
-def _lasts(part: WallPart) -> tuple[bool, float]:
-    return part.label in _LASTING and part.share_pct >= _LITTLE_PCT, part.share_pct
 
 
 def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:

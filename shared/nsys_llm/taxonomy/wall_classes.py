@@ -34,10 +34,12 @@ STEP_CLASSES: Final = tuple(name for name in WALL_CLASSES if name not in APART)
 WHOLE_GRAPH: Final = "whole_graph"
 
 #: Details of communication: before the last rank had come, the same between stages of a pipeline,
-#: which wait by schedule, from then on, and what is not matched with the other ranks for sure.
+#: which wait by schedule, and for a rank whose experts got more tokens; from then on; and what is
+#: not matched with the other ranks for sure.
 #: Of ranks that were not read nobody knows whether they came last: transfer is not told from that.
 WAITING: Final = "waiting"
 BUBBLE: Final = "pipeline bubble"
+EXPERTS: Final = "experts"
 TRANSFER: Final = "transfer"
 NOT_MATCHED: Final = "not_matched"
 UNREAD: Final = "transfer or ranks not read"
@@ -73,6 +75,7 @@ BOUND_WORDS: Final[Mapping[str, str]] = {
     TRANSFER: "TRANSFER-BOUND",
     WAITING: "STRAGGLER-BOUND",
     BUBBLE: "BUBBLE-BOUND",
+    EXPERTS: "EXPERT-BOUND",
     COPIES: "COPY-BOUND",
     HOST: "HOST-BOUND",
     START_UP: "START-UP-BOUND",

@@ -63,7 +63,7 @@ _FIXED: Final = {
     **{"baseline": 0, "input": 1, "regress": 3, "improve": 2},
     **{"new": 1, "vanished": 5},
     # Parts of communication.
-    **{"transfer": 7, "waiting": 4, "pipeline bubble": 10},
+    **{"transfer": 7, "waiting": 4, "pipeline bubble": 10, "experts": 14},
     # Classes of API functions that are no causes of idle time too.
     **{"launch": 5, "graph_launch": 8, "host_block": 3, "poll": 17, "stream_order": 10, "free": 7},
     **{"event": 16, "module": 11},

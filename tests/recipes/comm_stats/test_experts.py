@@ -6,11 +6,12 @@ import re
 from collections import Counter
 from dataclasses import replace
 from random import Random
+from statistics import mean
 
 import pytest
 from effort import nightly_but, seeds
 from judgement import rank_plants
-from judgement.jobs import job
+from judgement.jobs import each_rank, job
 from machine import simulate, write_profiles
 from machine.parts import GEMM, POINTWISE, SEND_RECV
 from quick_run import quick
@@ -19,34 +20,41 @@ from results import rows
 from nsys_llm.run.worker import load_analysis
 
 EXCHANGE = "ncclDevKernel_AllToAll(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+GATE = "topk_gating_kernel"
 #: What hot experts do: stay on a rank, on one of each layer, move, or are none.
+LAYERS_N, STEPS_N = 3, 10
 PATTERNS = ("one rank", "by layer", "rotating", "even")
 
 
-def planted(seed, pattern, names=(rank_plants.DISPATCH, rank_plants.COMBINE), gate=0):
-    """Return a job of 4 ranks and 3 layers, hosts ahead of their GPUs."""
+def planted(seed, pattern, names=(rank_plants.DISPATCH, rank_plants.COMBINE), gate=0, late=0):
+    """Return a job of 4 ranks and 3 layers, hosts ahead of their GPUs.
+
+    Args:
+        gate: How long it takes to choose experts.
+        late: For how much longer than the others one rank computes after its experts.
+    """
     hot = Random(seed).randrange(4)
 
     def body(make, rank, step):
         launches = []
-        for layer in range(3):
+        for layer in range(LAYERS_N):
             there = {"one rank": hot, "by layer": (hot + layer) % 4}.get(
                 pattern, Random(f"{seed} {step} {layer}").randrange(4)
             )
             more = 1.6 if rank == there and pattern != "even" else 1.0
-            gates = [make.kernel("topk_gating_kernel", gate)] if gate else []
+            gates = [make.kernel(GATE, gate)] if gate else []
             launches += [
                 make.kernel(GEMM, 40_000),
                 *gates,
                 make.reduce(9_000, name=names[0]),
                 make.kernel(rank_plants.MOE, 60_000 * more),
-                make.kernel(POINTWISE, 4_000),
+                make.kernel(POINTWISE, 4_000 + late * (rank == hot)),
                 make.reduce(9_000, name=names[1]),
                 make.kernel(POINTWISE, 6_000),
             ]
         return launches
 
-    return job(Random(seed), body, steps_n=10)
+    return job(Random(seed), body, steps_n=STEPS_N)
 
 
 def true_instances(outcome, names):
@@ -71,12 +79,50 @@ def true_instances(outcome, names):
     }
 
 
+def true_waits(outcome, names):
+    """Return for how long each rank waits for uneven experts, and for all else."""
+    exchanges, others = [], []
+    for ops in outcome.operations:
+        seen, experts, other = [], 0, 0
+        for op in sorted(ops, key=lambda op: op.start):
+            if op.work.name in names:
+                seen.append((op.last_member.start - op.start, experts))
+                experts = 0
+            elif op.work.name in (rank_plants.MOE, GATE):
+                experts += op.end - op.start
+            elif op.work.kind == "kernel" and seen and len(seen) < LAYERS_N * 2 * STEPS_N:
+                other += op.end - op.start
+        exchanges.append(seen)
+        others.append(other)
+    truth = [[0, 0] for _ in exchanges]
+    for at, members in enumerate(zip(*exchanges, strict=True)):
+        waits = [wait for wait, _ in members]
+        # As long as they take on a GPU as fast as the mean one.
+        experts = [
+            ns * mean(others) / other for (_, ns), other in zip(members, others, strict=True)
+        ]
+        more = experts[waits.index(0)] - mean(experts)
+        is_for_experts = at > 0 and 2 * more >= mean(waits)
+        for rank, wait in enumerate(waits):
+            truth[rank][not is_for_experts] += wait
+    return truth
+
+
+def shown_waits(tables):
+    """Return the same as the table wall has it."""
+    wall = tables["wall"].set_index(["rank", "detail"])["time_ns"]
+    return [[wall.get((rank, name), 0) for name in ("experts", "waiting")] for rank in range(4)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", nightly_but(PATTERNS, ["rotating"]))
 @pytest.mark.parametrize("seed", seeds(20, 1))
 def test_each_dispatch_and_combine_is_as_it_was(seed, pattern, tmp_path):
     names = ((rank_plants.DISPATCH, rank_plants.COMBINE), (EXCHANGE, EXCHANGE))[seed % 2]
-    outcome = simulate(planted(seed, pattern, names, gate=2_000 * (seed % 3)))
+    program = planted(seed, pattern, names, gate=2_000 * (seed % 3))
+    if seed % 4 > 1:  # one clock
+        program = each_rank(program, lambda _: {"host": "node", "clock_error_ns": 0})
+    outcome = simulate(program)
     write_profiles(outcome, tmp_path)
     tables = quick("comm_stats", tmp_path)
     truth = true_instances(outcome, names)
@@ -87,6 +133,10 @@ def test_each_dispatch_and_combine_is_as_it_was(seed, pattern, tmp_path):
         assert told == [hot, longest, mean, longest - mean], (step, layer)
     assert set(tables["experts"]["pattern"]) == {pattern}
     assert ("experts" in set(tables["findings"]["rule"])) == (pattern != "even")
+    waits = true_waits(outcome, names)
+    assert shown_waits(tables) == (
+        [[0, sum(some)] for some in waits] if pattern == "even" else waits
+    )
 
 
 @pytest.mark.slow
@@ -153,9 +203,9 @@ def test_a_slow_gpu_is_no_hot_expert(tmp_path):
     assert "experts" not in set(findings["rule"])
 
 
-@pytest.mark.parametrize("slow_pct", [100, 140])
-def test_nothing_is_said_of_even_experts(slow_pct, tmp_path):
-    program = planted(1, "even")
+@pytest.mark.parametrize(("slow_pct", "late"), [(100, 0), (140, 0), (100, 30_000)])
+def test_nothing_is_said_of_even_experts(slow_pct, late, tmp_path):
+    program = planted(1, "even", late=late)
     ranks = [
         replace(rank, gpu_pct=slow_pct if at == 2 else 100) for at, rank in enumerate(program.ranks)
     ]
@@ -163,6 +213,18 @@ def test_nothing_is_said_of_even_experts(slow_pct, tmp_path):
     tables = quick("comm_stats", tmp_path)
     assert len(tables["experts"])
     assert "xperts" not in load_analysis("comm_stats").answer(tables)
+    assert "experts" not in set(tables["wall"]["detail"])
+
+
+@pytest.mark.slow
+def test_all_recipes_say_alike_who_waits_for_experts(tmp_path):
+    write_profiles(simulate(planted(1, "one rank")), tmp_path)
+    by_recipe = [
+        shown_waits(quick(recipe, tmp_path))
+        for recipe in ("comm_stats", "tail_stats", "step_budget", "llm_overview")
+    ]
+    assert all(some == by_recipe[0] for some in by_recipe)
+    assert sum(experts for experts, _ in by_recipe[0]) > 0
 
 
 def test_a_ring_without_experts_has_none(tmp_path):

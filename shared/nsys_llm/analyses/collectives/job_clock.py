@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from nsys_llm.analyses.collectives.experts import waits_for_experts
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
@@ -67,9 +69,16 @@ class JobClock:
             See `communication_spans`; nothing where the device does not communicate.
         """
         owner = self.collectives.owners.get((rank, device_id))
-        return {} if owner is None else communication_spans(self.collectives, owner, self.stages)
+        if owner is None:
+            return {}
+        return communication_spans(self.collectives, owner, self.stages, self.experts)
 
     @cached_property
     def stages(self) -> Stages:
         """The pipelines of the job."""
         return find_stages(self.collectives)
+
+    @cached_property
+    def experts(self) -> Mapping[int, npt.NDArray[np.bool_]]:
+        """Which collectives the job waits in for uneven experts."""
+        return waits_for_experts(self.collectives)

@@ -8,7 +8,7 @@ of them ran; which belong together can only be told once all ranks are there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.ranges import PUSH_POP, START_END
@@ -26,6 +27,10 @@ from nsys_llm.trace.rank_trace import RankTrace
 #: Executions that one rank sends, its earliest; two integers each, so 3.2 MB. A tensor-parallel
 #: model of 80 layers reaches them after 1,250 steps; ours.
 MOST_COLLECTIVES: Final = 200_000
+
+#: Operations that carry tokens to experts and back; NCCL's all-to-all sends and receives.
+EXCHANGES: Final = ("dispatch", "combine", "all_to_all", SEND_RECV)
+_EXPERTS: Final = "moe"
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class LaneRows:
             process launched on the device before each; empty for the rest.
         recorded_ns: The rank's first recorded operation, CUDA call or NVTX range, the report's
             clock.
+        work_ns: Of exchanges of tokens on a rank that runs experts, shape (2, 2, n): time of all
+            computation and of expert kernels, on the device before its begin and its end; empty
+            for the rest.
     """
 
     kernel: str
@@ -54,6 +62,7 @@ class LaneRows:
     over_limit_n: int
     before_n: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     recorded_ns: int = NULL_INT
+    work_ns: IntArray = field(default_factory=lambda: np.empty((2, 2, 0), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,39 @@ def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
                 recorded_ns=recorded_ns,
             )
         )
-    return tuple(lanes)
+    return _with_work(lanes, trace)
+
+
+def _with_work(lanes: Sequence[LaneRows], trace: RankTrace) -> tuple[LaneRows, ...]:
+    """Return lanes with what was computed before exchanges of tokens, if the rank runs experts."""
+    exchanges = {lane.device_id for lane in lanes if lane.operation in EXCHANGES}
+    kernels = trace.unfiltered["kernels"]
+    used, code = distinct_codes(kernels["demangled_name_id"])
+    names = [trace.strings.get(key, "") for key in used.tolist()] if exchanges else []
+    rules = load_rules(detect_engine(set(names)))
+    kinds = [[not is_communication(name) for name in names]]
+    kinds.append([rules.classify(name).category == _EXPERTS for name in names])
+    if not any(kinds[1]):
+        return tuple(lanes)
+    spans: dict[int, list[IntArray]] = {}
+    for device in exchanges:
+        here = kernels["device_id"] == device
+        chosen = [kernels.take(here & np.array(kind)[code]) for kind in kinds]
+        spans[device] = [union_intervals(some["start_ns"], some["end_ns"]) for some in chosen]
+    return tuple(
+        replace(
+            lane,
+            work_ns=np.stack(
+                [
+                    [covered_ns(at_ns, some) for at_ns in (lane.start_ns, lane.end_ns)]
+                    for some in spans[lane.device_id]
+                ]
+            ),
+        )
+        if lane.operation in EXCHANGES
+        else lane
+        for lane in lanes
+    )
 
 
 def _first_record_ns(trace: RankTrace) -> int:

@@ -214,6 +214,24 @@ def match_collectives(
     )
 
 
+def meets_and_leaves(sequence: Sequenced, owner: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Return when a device came, when all were there, and when it left, in its report's clock.
+
+    Args:
+        sequence: Matched collectives; what is not met tells nothing.
+        owner: A member: its position in `MatchedCollectives.devices`.
+
+    Returns:
+        Shape (collectives,) each.
+    """
+    place = sequence.owners.index(owner)
+    ahead_ns = sequence.ahead_ns[place]
+    begin_ns, leave_ns = sequence.start_ns[place] + ahead_ns, sequence.end_ns[place] + ahead_ns
+    if sequence.by_length:
+        return begin_ns, np.maximum(leave_ns - sequence.shortest_ns, begin_ns), leave_ns
+    return begin_ns, sequence.waits.last_start_ns + ahead_ns, leave_ns
+
+
 def communicator(devices: Sequence[Device], owners: Sequence[int]) -> str:
     """Return what a communicator is called by its ranks: `0-7`, or `0/0, 0/1` with devices."""
     ranks = [devices[owner].rank.number for owner in owners]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.device.idle_split import launching_calls, situate
+from nsys_llm.analyses.device.idle_split import situate
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import (
@@ -57,10 +57,6 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
     parts = [np.empty((4, 0), dtype=np.int64)]
     for block in blocks(len(gaps)):
         some = gaps.take(block)
-        # Most gaps were launched into before they began, where a host runs ahead.
-        call = launching_calls(some.after, launch_row, host)
-        rows = np.flatnonzero(call >= 0)
-        some = some.take(rows[host.calls.end_ns[call[rows]] > some.start_ns[rows]])
         where = situate(some, launch_row, host)
         rows = np.flatnonzero((where.whole < 0) & (where.done_ns > some.start_ns))
         thread = host.calls.thread[where.call[rows]] if rows.size else rows

@@ -26,7 +26,7 @@ from nsys_llm.numeric.grouping import distinct, distinct_codes, distinct_rows, e
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.host_modules import collects_garbage, module_class
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.idle_causes import AFTER_LAST, CAUSE_NAMES, NO_API, QUEUED, UNRESOLVED
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.host_part import (
     LEAST_SAMPLES,
@@ -42,6 +42,8 @@ from nsys_llm.trace.rank_trace import RankTrace
 _MOST_FRAMES: Final = 20
 #: Files of these classes are a framework's or the model's own.
 _PROGRAM: Final = ("framework", "other")
+#: Gaps that are named after these were exposed to no thread: most, where a host runs ahead.
+_HIDDEN: Final = (QUEUED, NO_API, AFTER_LAST, UNRESOLVED)
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 
 
@@ -57,8 +59,10 @@ def host_part(view: RankView) -> HostPart | None:
     places, threads = Places(view.marked, steps), ThreadStates(trace, view.host)
     sums = [
         _Sums(threads, places, ops.device_id, exposed)
-        for ops in view.device_ops
-        for exposed in exposed_stretches(ops.gaps, ops.launch_row, view.host)
+        for ops, summed in zip(view.device_ops, view.gap_sums, strict=True)
+        for exposed in exposed_stretches(
+            ops.gaps.take(~np.isin(summed.named, _HIDDEN)), ops.launch_row, view.host
+        )
     ]
     if not sums:
         return None

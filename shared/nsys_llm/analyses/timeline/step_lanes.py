@@ -33,6 +33,7 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import (
     BUBBLE,
     COPIES,
+    EXPERTS,
     IDLE,
     NOT_MATCHED,
     TRANSFER,
@@ -43,9 +44,9 @@ from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: States without those of computation, which have the names of its categories.
-_OTHERS: Final = (TRANSFER, WAITING, BUBBLE, NOT_MATCHED, COPIES, *CAUSE_NAMES, IDLE)
+_OTHERS: Final = (TRANSFER, WAITING, BUBBLE, EXPERTS, NOT_MATCHED, COPIES, *CAUSE_NAMES, IDLE)
 #: States in which a device does nothing of use.
-WAITS: Final = frozenset({WAITING, BUBBLE, *CAUSE_NAMES, IDLE})
+WAITS: Final = frozenset({WAITING, BUBBLE, EXPERTS, *CAUSE_NAMES, IDLE})
 #: Tables that tell more about operations: when they were launched, and how long was captured.
 _BESIDE: Final = ("api_calls", "capture_spans")
 _LOWEST: Final = int(np.iinfo(np.int64).min)

@@ -6,18 +6,24 @@ hidden behind computation costs nothing. Where a device waits in one collective 
 another, it transfers. What is not matched for sure is neither, but for transfers between stages of
 a pipeline: with tensor parallelism it may be the other rank of a stage in lockstep that one meets.
 Waiting of a stage of a pipeline for another one is its bubble, in every collective to which a
-device of another stage came last.
+device of another stage came last. Waiting for uneven experts is apart, too: in exchanges of tokens,
+as `collectives.experts` has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
+from nsys_llm.analyses.collectives.experts import waits_for_experts
+from nsys_llm.analyses.collectives.matched import (
+    MatchedCollectives,
+    Sequenced,
+    meets_and_leaves,
+)
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (
@@ -31,12 +37,17 @@ from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import (
     BUBBLE,
     COMMUNICATION,
+    EXPERTS,
     NOT_MATCHED,
     TRANSFER,
     UNREAD,
     WAITING,
 )
 from nsys_llm.trace.wall import WallDetails, WallKey, Walls
+
+_Bools = npt.NDArray[np.bool_]
+#: Tells which collectives of a sequence count, shape (collectives,).
+_Chooses = Callable[[Sequenced], _Bools | np.bool_]
 
 
 def communication_details(
@@ -49,13 +60,13 @@ def communication_details(
         unread: Whether ranks were not read: what is no waiting for others may be for these.
     """
     details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
-    stages = find_stages(collectives)
+    stages, experts = find_stages(collectives), waits_for_experts(collectives)
     for owner, device in enumerate(collectives.devices):
         key = device.rank.key, device.device_id
         hidden = walls[key].hidden if key in walls else None
         if hidden is None:
             continue
-        spans = communication_spans(collectives, owner, stages)
+        spans = communication_spans(collectives, owner, stages, experts)
         if not len(spans[TRANSFER]) and not unread:
             continue
         parts = {
@@ -69,24 +80,33 @@ def communication_details(
 
 
 def communication_spans(
-    collectives: MatchedCollectives, owner: int, stages: Stages
+    collectives: MatchedCollectives,
+    owner: int,
+    stages: Stages,
+    experts: Mapping[int, _Bools] | None = None,
 ) -> dict[str, IntArray]:
     """Return when a device waits, transfers, and waits for another stage, in its report's clock.
 
     Args:
         owner: Which device: its position in `collectives.devices`.
+        experts: See `waits_for_experts`; None where that is other waiting.
 
     Returns:
         By detail of the communication class; each of shape (n, 2), sorted, and all disjoint. Who
-        waits for another stage and for others at once waits for the stage.
+        waits for another stage and for others at once waits for the stage, then for experts.
     """
     sequences = collectives.sequences
     waiting, transfer = waiting_and_transfer(sequences, owner, stages.staged)
     spans = {WAITING: subtract_intervals(waiting, transfer), TRANSFER: transfer}
+    reasons: dict[str, _Chooses] = {}
     if stages.staged:
-        for_stages, _ = waiting_and_transfer(sequences, owner, stages.staged, stages)
-        spans[BUBBLE] = intersect_intervals(spans[WAITING], for_stages)
-        spans[WAITING] = subtract_intervals(spans[WAITING], spans[BUBBLE])
+        reasons[BUBBLE] = lambda sequence: waits_for_stage(sequence, owner, stages)
+    if experts:
+        reasons[EXPERTS] = lambda sequence: experts.get(id(sequence), np.False_)
+    for detail, chooses in reasons.items():
+        some, _ = waiting_and_transfer(sequences, owner, stages.staged, chooses)
+        spans[detail] = intersect_intervals(spans[WAITING], some)
+        spans[WAITING] = subtract_intervals(spans[WAITING], spans[detail])
     return spans
 
 
@@ -94,14 +114,14 @@ def waiting_and_transfer(
     sequences: Sequence[Sequenced],
     owner: int,
     staged: frozenset[int] = frozenset(),
-    stages: Stages | None = None,
+    chooses: _Chooses | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Return when a device waits and when it transfers, in its report's clock.
 
     Args:
         owner: Which device: its position in `MatchedCollectives.devices`.
         staged: Of which transfers count with low confidence, too, see `Stages.staged`.
-        stages: Those for which alone waiting is asked; None for all.
+        chooses: Tells which collectives of a sequence count; None for all.
 
     Returns:
         Two unions, shape (n, 2); they overlap where it waits in a collective and transfers in
@@ -114,9 +134,7 @@ def waiting_and_transfer(
         between_stages = sequence.operation == SEND_RECV and id(sequence) in staged
         if sequence.confidence == LOW_CONFIDENCE and not between_stages:
             continue
-        met = sequence.waits.met
-        if stages is not None:
-            met = met & waits_for_stage(sequence, owner, stages)
+        met = sequence.waits.met & (True if chooses is None else chooses(sequence))
         times = zip((begins, meets, leaves), meets_and_leaves(sequence, owner), strict=True)
         for parts, at_ns in times:
             parts.append(at_ns[met])
@@ -142,25 +160,7 @@ def exposed_ns(
     return times[0], times[1]
 
 
-def meets_and_leaves(sequence: Sequenced, owner: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Return when a device came, when all were there, and when it left, in its report's clock.
-
-    Args:
-        sequence: Matched collectives; what is not met tells nothing.
-        owner: A member: its position in `MatchedCollectives.devices`.
-
-    Returns:
-        Shape (collectives,) each.
-    """
-    place = sequence.owners.index(owner)
-    ahead_ns = sequence.ahead_ns[place]
-    begin_ns, leave_ns = sequence.start_ns[place] + ahead_ns, sequence.end_ns[place] + ahead_ns
-    if sequence.by_length:
-        return begin_ns, np.maximum(leave_ns - sequence.shortest_ns, begin_ns), leave_ns
-    return begin_ns, sequence.waits.last_start_ns + ahead_ns, leave_ns
-
-
-def waits_for_stage(sequence: Sequenced, owner: int, stages: Stages) -> npt.NDArray[np.bool_]:
+def waits_for_stage(sequence: Sequenced, owner: int, stages: Stages) -> _Bools:
     """Return to which collectives a device of another stage came last; shape (collectives,)."""
     if id(sequence) in stages.staged:
         return np.ones(len(sequence), dtype=bool)
