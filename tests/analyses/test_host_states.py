@@ -240,7 +240,11 @@ def test_ranges_of_the_interpreter_s_lock_are_no_steps_and_no_places(tmp_path):
         trace.nvtx(f"step {step}", at, at + 1_000).nvtx("Waiting for GIL", at + 10, at + 600)
         trace.nvtx("Holding GIL", at + 600, at + 990)
         trace.kernel("k", start_ns=at + 700, end_ns=at + 900, launch=(at + 650, at + 690))
-    states = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))["host_states"]
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    for recipe in ("step_budget", "nvtx_phase_attribution"):
+        for table in quick(recipe, path).values():
+            assert " GIL" not in table.to_csv()
+    states = quick("idle_gaps", path)["host_states"]
     assert set(states["range"]) == {"step #"}
     # Each of three gaps holds a wait of 590 ns whole.
     waited = records(states[states["detail"] == "interpreter lock"])

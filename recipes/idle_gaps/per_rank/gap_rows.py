@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import Situations, situate, split_gaps
-from nsys_llm.analyses.host.states import HostRecords
+from nsys_llm.analyses.host.states import THREAD_BITS, HostRecords
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import IntArray, union_intervals
 from nsys_llm.report.columns import Columns, record_columns
@@ -23,8 +23,6 @@ from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .gap_context import GapMarks
-
-_THREAD_BITS: Final = 0xFFFFFF
 
 #: What is not known of a gap without a launch.
 _UNKNOWN: Final[dict[str, Any]] = {
@@ -81,7 +79,7 @@ _PARTS: Final = ("cause_code", "time_ns", "global_tid")
 
 def thread_number(global_tid: int) -> int:
     """Return the thread's number out of its id in a report."""
-    return global_tid & _THREAD_BITS
+    return global_tid & THREAD_BITS
 
 
 def longest_gaps(length: IntArray, most_n: int, least_ns: int) -> IntArray:

@@ -54,6 +54,11 @@ _THREAD_TABLES: Final = (
 )
 
 
+#: Ranges that `--trace=python-gil` writes of the interpreter's lock; the program opened none.
+_HOLDS_LOCK: Final = "Holding GIL"
+_WAITS_FOR_LOCK: Final = "Waiting for GIL"
+
+
 def gpu_processes(trace: Trace) -> list[int]:
     """Return the processes with GPU operations, as globalPid, sorted.
 
@@ -93,6 +98,7 @@ def select_rank(
     if gpu_processes(trace) == chosen if alone is None else alone:
         chosen.append(NULL_INT)
     rank_tables = {name: _of_processes(name, table, chosen) for name, table in trace.tables.items()}
+    rank_tables |= _without_lock(rank_tables, trace.strings)
     calls = rank_tables.get("api_calls")
     ops = {
         name: _with_launches(_without_broken(rank_tables[name]), calls)
@@ -197,6 +203,21 @@ def _of_processes(name: str, table: Table, selected: Sequence[int]) -> Table:
     for other in selected[1:]:
         rows |= processes == other
     return table.take(np.broadcast_to(rows, (len(table),)))
+
+
+def _without_lock(tables: Mapping[str, Table], strings: Mapping[int, str]) -> dict[str, Table]:
+    """Return the ranges without those of Python's interpreter lock, and the waits for it apart."""
+    events = tables.get("nvtx_events", Table({}))
+    if "text" not in events or "text_id" not in events:
+        return {}
+
+    def named(name: str) -> npt.NDArray[np.bool_]:
+        ids = [key for key, text in strings.items() if text == name]
+        return np.isin(events["text_id"], ids) | (events["text"] == name)
+
+    waits = named(_WAITS_FOR_LOCK)
+    others = events.take(~(waits | named(_HOLDS_LOCK)))
+    return {"nvtx_events": others, "lock_waits": events.take(waits)}
 
 
 def _without_broken(table: Table) -> Table:

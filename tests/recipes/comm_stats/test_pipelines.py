@@ -6,6 +6,8 @@ The truth is planted: what each stage computes and transfers is known to the nan
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from statistics import mean
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from collective_world import world as collective_world
 from comm_jobs import Plan, true_bubbles
 from effort import nightly_but, seeds
 from machine import simulate, write_profiles
+from machine.changes import with_scaled
 from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
 from planted import frame_of
 from quick_run import quick
@@ -128,6 +131,39 @@ def test_a_slow_stage_is_compared_with_what_its_words_say(tmp_path):
     assert slow["details"].startswith(f"{beyond_mean_pct:.1f} % more compute than the mean stage")
     answer = " ".join(load_analysis("comm_stats").answer(tables).split())
     assert f"{beyond_median_pct:.1f} % longer than the median of the others" in answer
+
+
+def uneven(seed):
+    """Return a pipeline with a slow stage."""
+    dice = Random(f"uneven {seed}")
+    schedule = dice.choice(("gpipe", "1f1b", "interleaved"))
+    stages_n, many = dice.choice((2, 3, 4)), dice.choice((4, 6, 8, 12, 16))
+    if schedule == "interleaved":
+        stages_n, many = 3, dice.choice((6, 12))
+    paces = [1.0] * stages_n
+    paces[dice.randrange(stages_n)] = dice.choice((1.2, 1.3, 1.5))
+    chunks_n = 2 if schedule == "interleaved" else 1
+    return Plan({"pp": stages_n}, schedule, many, chunks_n, tuple(paces), steps_n=5, seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(20, 2))
+def test_of_bubble_and_slow_stage_that_leads_which_gains_more(seed, tmp_path):
+    plan = uneven(seed)
+    halves = tuple(pace / 2 for pace in plan.paces)
+    twice = replace(plan, microbatches_n=2 * plan.microbatches_n, paces=halves).program
+    even = replace(plan, paces=(mean(plan.paces),) * len(plan.paces)).program
+    # Of half as many tokens a message takes half as long.
+    jobs = {"pipeline_bubble": with_scaled(twice, SEND_RECV, 0.5), "slow_stage": even}
+    usual_ns = plan.outcome.wall_ns
+    truth = {rule: 1 - simulate(job).wall_ns / usual_ns for rule, job in jobs.items()}
+    write_profiles(plan.outcome, tmp_path)
+    shown = quick("comm_stats", tmp_path)["findings"].set_index("rule")["gain_ns"] / usual_ns
+    for rule, gained in truth.items():
+        assert abs(shown.get(rule, 0) - max(gained, 0)) < 0.05
+    more, less = sorted(truth, key=lambda rule: -truth[rule])
+    if truth[more] - truth[less] > 0.03:
+        assert shown.index[0] == more
 
 
 def test_without_its_schedule_a_slow_stage_costs_at_most_so_much(tmp_path):

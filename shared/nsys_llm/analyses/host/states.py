@@ -50,8 +50,6 @@ _TIMES: Final = ("start_ns", "end_ns", "global_tid")
 _OS_CALL: Final = 27
 #: A periodic sample; others are stacks of switches.
 _PERIODIC: Final = 1
-#: Python's wait for its lock, as `--trace=python-gil` writes it.
-_LOCK_RANGE: Final = "Waiting for GIL"
 
 _Bools = npt.NDArray[np.bool_]
 
@@ -152,13 +150,10 @@ class HostRecords:
             takes = [key for key, text in trace.strings.items() if text.startswith("take_gil")]
             stacks = frames["id"][np.isin(frames["symbol_id"], takes)]
             name = np.where(np.isin(calls["callchain_id"], stacks), len(names), name)
-        columns = (*_TIMES, "event_type", "text", "text_id")
-        events = trace.tables.get("nvtx_events", Table.empty(columns))
-        ids = [key for key, text in trace.strings.items() if text == _LOCK_RANGE]
-        is_lock = np.isin(events["text_id"], ids) | (events["text"].astype(object) == _LOCK_RANGE)
-        rows = np.flatnonzero(is_lock & (events["event_type"] == PUSH_POP))
-        name = np.append(name, np.full(rows.size, len(names)))
-        starts, ends, tid = (np.append(calls[column], events[column][rows]) for column in _TIMES)
+        waits = trace.tables.get("lock_waits", Table.empty((*_TIMES, "event_type")))
+        waits = waits.take(waits["event_type"] == PUSH_POP)
+        name = np.append(name, np.full(len(waits), len(names)))
+        starts, ends, tid = (np.append(calls[column], waits[column]) for column in _TIMES)
         lines = ThreadCalls.of(starts, ends, tid, sane_times(starts, ends))
         return lines, (*names, INTERPRETER_LOCK), name
 
@@ -219,8 +214,7 @@ class ThreadStates:
 
     def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
         self.host, self.records = host, HostRecords(trace)
-        calls = trace.tables.get("api_calls", Table.empty(("name_id",)))
-        self._ids = calls["name_id"]
+        self._ids = trace.tables.get("api_calls", Table.empty(("name_id",)))["name_id"]
         self._used = distinct(self._ids)
         names, self._api = coded_names(self._used, trace.strings, strip_api_version)
         others = [*("" for _ in DOING), *self.records.os_calls[1]]
@@ -251,8 +245,6 @@ class ThreadStates:
         """
         at_ns, ends, cause, call = pieces_of(exposed, edges, self.host)
         doing, runs = self.records.doing(self.thread(exposed), at_ns)
-        detail = doing
-        if self.host.calls.row.size:
-            used = np.searchsorted(self._used, self._ids[self.host.calls.row[call]])
-            detail = np.where(call >= 0, self._others_n + self._api[used], doing)
+        used = np.searchsorted(self._used, self._ids[self.host.calls.row[call]])
+        detail = np.where(call >= 0, self._others_n + self._api[used], doing)
         return StatePieces(at_ns, ends, cause, detail, doing, runs)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nsys_llm.analyses.collectives.chains import GPIPE, Chain
+from nsys_llm.analyses.collectives.chains import GPIPE, INTERLEAVED, Chain
 
 #: Part of a microbatch's time that goes forward: a matrix product has two backward.
 _FORWARD: Final = 1 / 3
@@ -35,9 +35,8 @@ class Line(Chain):
         n, stages_n = self.messages_n, len(compute_ns)
         if n is None:
             return max(compute_ns)
-        orders = [
-            _passes(n, n if self.kind == GPIPE else stages_n - 1 - at) for at in range(stages_n)
-        ]
+        behind_n = range(stages_n - 1, -1, -1)
+        orders = [_passes(n, self._ahead_n(n, later_n, stages_n)) for later_n in behind_n]
         ends: list[dict[_Pass, float]] = [{} for _ in compute_ns]
         now_ns = [0.0] * stages_n
         while any(orders):
@@ -52,6 +51,13 @@ class Line(Chain):
                     now_ns[stage] += (_FORWARD if forward else 1 - _FORWARD) * compute_ns[stage] / n
                     ends[stage][order.pop(0)] = now_ns[stage]
         return max(now_ns)
+
+    def _ahead_n(self, n: int, later_n: int, stages_n: int) -> int:
+        """Return how many go forward on a stage, of so many later ones, before the first is back.
+
+        Of interleaved stages as in Megatron's schedule of two chunks.
+        """
+        return {GPIPE: n, INTERLEAVED: 2 * later_n + stages_n}.get(str(self.kind), later_n)
 
 
 def _passes(n: int, ahead_n: int) -> list[_Pass]:

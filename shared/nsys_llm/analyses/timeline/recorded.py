@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.host.states import THREAD_BITS
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct, distinct_codes, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside
@@ -21,9 +21,6 @@ from nsys_llm.trace.memory_events import DEVICE, memory_kinds, sane_memory_event
 from nsys_llm.trace.ranges import Ranges, read_ranges
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
 from nsys_llm.trace.timeline import Counter, Track
-
-#: The thread id in a globalTid.
-_THREAD_BITS: Final = 0xFFFFFF
 
 
 @dataclass(frozen=True)
@@ -158,7 +155,7 @@ def _call_tracks(rows: Recorded, windows: IntArray, linked: IntArray) -> Iterato
     local = ranges.take(~ranges.any_thread)
     threads = distinct(np.concatenate((calls["global_tid"], local.thread))).tolist()
     for thread in threads:
-        who = "thread" if thread == NULL_INT else f"thread {thread & _THREAD_BITS}"
+        who = "thread" if thread == NULL_INT else f"thread {thread & THREAD_BITS}"
         yield from _range_tracks(local.take(local.thread == thread), f"{who} NVTX")
         here = calls.take(calls["global_tid"] == thread)
         if len(here):
