@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,19 +74,28 @@ def declared_frame(table: TableWrite, cells: Cells) -> pd.DataFrame:
         ManifestError: A column is missing, not declared, of another type or length, or null where
             it may not be.
     """
-    declared = {column.name: column for column in table.columns}
+    declared = {column.name for column in table.columns}
     rows = () if isinstance(cells, Mapping) else cells
     columns = cells if isinstance(cells, Mapping) else {}
-    names = declared.keys() | set().union(*rows)
+    names = declared.union(*rows)
     columns = columns or {name: [row.get(name) for row in rows] for name in names}
-    if columns.keys() != declared.keys():
-        odd = sorted(columns.keys() ^ declared.keys())
+    if columns.keys() != declared:
+        odd = sorted(columns.keys() ^ declared)
         raise ManifestError(f"{table.file}: columns and manifest differ in {', '.join(odd)}.")
-    lengths = {len(values) for values in columns.values()}
-    frame = pd.DataFrame(
-        {name: _typed(table, declared[name], columns[name]) for name in declared},
-        index=pd.RangeIndex(lengths.pop()),
-    )
+    if not any(map(len, columns.values())):
+        return _without_rows(table).copy()
+    return _frame(table, columns)
+
+
+@cache
+def _without_rows(table: TableWrite) -> pd.DataFrame:
+    # Half of a small run's tables: their types take as long as its numbers.
+    return _frame(table, {column.name: [] for column in table.columns})
+
+
+def _frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFrame:
+    typed = {column.name: _typed(table, column, columns[column.name]) for column in table.columns}
+    frame = pd.DataFrame(typed, index=pd.RangeIndex(len(next(iter(columns.values())))))
     return frame if table.index is None else frame.set_index(table.index)
 
 
