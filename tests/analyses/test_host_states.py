@@ -148,11 +148,13 @@ def check_functions(truth, rows):
     assert told == expected
 
 
+@pytest.mark.slow
 @over_seeds(range(8), 8)
 def test_states_and_samples_are_those_of_each_nanosecond(seed, tmp_path):
     check(planted(seed).write_sqlite(tmp_path / f"{seed}.sqlite"))
 
 
+@pytest.mark.slow
 @over_seeds(range(6, 14), 8)
 def test_states_on_the_path_are_those_of_each_nanosecond(seed, tmp_path):
     path = planted(seed, (7,)).write_sqlite(tmp_path / f"{seed}.sqlite")

@@ -34,6 +34,7 @@ def test_what_is_named_has_a_least_size(steps_n, more, reason):
     assert sized_standings(values, 0.004)[3].reason == reason
 
 
+@pytest.mark.slow
 def test_ranks_that_wander_are_hardly_ever_named_in_few_steps():
     """With a least size of 1 % about a tenth of such jobs of three equals named a rank."""
     random = np.random.default_rng(1)

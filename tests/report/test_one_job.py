@@ -35,6 +35,7 @@ def write(folder, given):
     return folder
 
 
+@pytest.mark.slow
 def test_profiles_that_ran_one_after_the_other_are_no_job(tmp_path):
     write(tmp_path, Given())
     for recipe in ("llm_hotspots", "nvtx_phase_attribution"):

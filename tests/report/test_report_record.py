@@ -84,6 +84,7 @@ def test_the_record_of_a_real_run_follows_the_schema(demo, tmp_path, recipe):
             assert set(frame.columns) == {column for column in named if column}
 
 
+@pytest.mark.slow
 def test_an_empty_table_says_why(demo, tmp_path):
     words = ["--mode", "none", "--output", tmp_path / "out"]
     assert run(*words, "--input", demo / "baseline", recipe="llm_hotspots").code == 0

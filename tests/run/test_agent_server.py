@@ -118,6 +118,7 @@ def test_what_cannot_be_answered_is_refused_in_one_line(session):
     assert "write COLUMN OP VALUE" in long or "--where 'xxx" in long
 
 
+@pytest.mark.slow
 def test_links_lead_nowhere_else(folder, tmp_path):
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for place in (inside, outside):
@@ -140,6 +141,7 @@ def test_links_lead_nowhere_else(folder, tmp_path):
     assert sorted(path.name for path in inside.iterdir()) == ["to_file.sqlite", "to_folder"]
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_asked_for_are_named(folder):
     tools = server().AgentTools([folder])
     result = json.loads(tools.analyze([str(folder / "after")], "llm_hotspots"))["result"]

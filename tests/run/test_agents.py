@@ -91,6 +91,7 @@ def test_what_to_fix_first(demo, answers):
     assert 0 < first["gain_pct"] <= first["bound_pct"]
 
 
+@pytest.mark.slow
 def test_idle_time_of_a_rank_by_cause(demo, answers):
     (causes,) = answers("Why is rank 2's GPU idle?")
     wall = demo[1].tables["wall"]

@@ -163,6 +163,7 @@ def test_counters_say_at_each_nanosecond_what_ran_and_what_waited(pair):
         assert open_n.max() == {"GPU 0 running": 2, "GPU 0 queue depth": 3}[name]
 
 
+@pytest.mark.slow
 def test_too_many_events_are_left_out_and_told(pair, tmp_path, monkeypatch):
     folder, _, rows = pair
     monkeypatch.setattr(perfetto, "MOST_EVENTS", 120)
@@ -218,6 +219,7 @@ def ends_of(shown):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.nightly("-6000000-step_budget", "-6000000-tail_stats", "2000000-tail_stats")
 @pytest.mark.parametrize("recipe", ["tail_stats", "step_budget"])
 @pytest.mark.parametrize("later_ns", [2_000_000, -6_000_000])
@@ -285,6 +287,7 @@ def test_hostile_names_stay_text(tmp_path):
     assert all(len(slot.name) <= 1_000 for slot in shown.slices)
 
 
+@pytest.mark.slow
 def test_both_sides_of_a_comparison_are_shown(pair, tmp_path):
     folder, _, _ = pair
     sides = ["--baseline", str(folder / "rank0.sqlite"), "--allow-missing-ranks"]
@@ -295,6 +298,7 @@ def test_both_sides_of_a_comparison_are_shown(pair, tmp_path):
     assert sorted(names) == ["baseline rank 0", "input rank 1"]
 
 
+@pytest.mark.slow
 def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     pair, tmp_path, monkeypatch
 ):

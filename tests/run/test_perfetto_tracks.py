@@ -43,6 +43,7 @@ def test_each_collective_waits_until_the_last_rank_came_and_then_transfers(tmp_p
     assert read_file(alone).of("collective") == []
 
 
+@pytest.mark.slow
 def test_memory_in_use_is_told_from_allocation_to_free(tmp_path):
     builder = TraceBuilder()
     for at in range(3):

@@ -73,6 +73,7 @@ def test_a_band_is_the_interval_of_one_more_value(seed):
         assert band.verdict(value) == word
 
 
+@pytest.mark.slow
 def test_a_band_holds_19_of_20_further_runs():
     random = np.random.default_rng(7)
     inside = []

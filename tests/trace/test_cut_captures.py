@@ -247,6 +247,7 @@ def test_idle_time_before_what_was_launched_earlier_is_cut(tmp_path, seed):
     assert sums["no_api"] == cut_ns + open_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_idle_time_that_cut_graphs_make_unknown_says_so(tmp_path, seed):
     random = Random(seed)

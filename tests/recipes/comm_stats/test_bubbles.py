@@ -64,6 +64,7 @@ def test_messages_of_both_directions_in_one_stream_are_counted(schedule, tmp_pat
     assert set(frame["kind"]) == {schedule}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20, 1))
 def test_waiting_for_a_rank_of_the_same_stage_is_no_bubble(seed, tmp_path):
     plan = Plan({"tp": 2, "pp": 2}, "gpipe", 4, steps_n=5, seed=seed)
@@ -76,6 +77,7 @@ def test_waiting_for_a_rank_of_the_same_stage_is_no_bubble(seed, tmp_path):
         assert tuple(times) == tuple(vars(truth[rank, step]).values()), (rank, step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [{"tp": 2, "pp": 3}, {"tp": 4, "pp": 2}])
 def test_a_collective_of_the_whole_pipeline_on_the_stream_of_stages_is_its_bubble(sizes, tmp_path):
     plan = Plan(sizes, closing=True, steps_n=5, seed=1)

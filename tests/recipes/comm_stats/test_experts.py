@@ -203,6 +203,7 @@ def test_a_slow_gpu_is_no_hot_expert(tmp_path):
     assert "experts" not in set(findings["rule"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slow_pct", "late"), [(100, 0), (140, 0), (100, 30_000)])
 def test_nothing_is_said_of_even_experts(slow_pct, late, tmp_path):
     program = planted(1, "even", late=late)

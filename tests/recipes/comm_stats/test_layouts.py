@@ -139,6 +139,7 @@ def test_with_a_layout_all_axes_are_known(seed, tmp_path):
         assert shown == list(plan.places(rank).values())
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_tensor_parallel_stages_has_both_axes(tmp_path):
     plan = Plan({"tp": 2, "pp": 2}, "1f1b", 6, steps_n=6, seed=3)
     write_profiles(plan.outcome, tmp_path)

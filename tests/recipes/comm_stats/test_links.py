@@ -124,6 +124,7 @@ def test_the_speed_of_a_link_may_have_a_fraction(tmp_path):
             quick("comm_stats", folder, "--link-bandwidth", text)
 
 
+@pytest.mark.slow
 def test_no_peak_is_known_of_cards_on_pcie_nor_between_machines(tmp_path):
     pcie = written(tmp_path / "pcie", [(BYTES, 180_000)] * 3, gpu_name="NVIDIA H100 PCIe")
     far = written(tmp_path / "far", [(BYTES, 180_000)] * 3, hosts=("a", "b"))
@@ -147,6 +148,7 @@ def test_many_small_messages_that_may_be_fused_are_found(small_n, axis, fires, t
         assert findings.loc["small_messages", "bound_ns"] == pytest.approx(bound_ns, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("candidates", "fires"), [("dp, world", True), ("tp, dp", False)])
 def test_a_group_whose_axis_is_one_of_several_may_be_fused_unless_one_is_tensor(
     candidates, fires, tmp_path

@@ -118,6 +118,7 @@ class Set:
             payloads[key] = blob(TWICE, raw[32:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20, 1))
 def test_each_collective_has_the_size_that_was_planted(seed, tmp_path):
     dice = Random(seed)
@@ -157,6 +158,7 @@ def test_each_collective_has_the_size_that_was_planted(seed, tmp_path):
             assert algbw == pytest.approx(moved / transfer_ns, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.nightly("False")
 @pytest.mark.parametrize("ids_differ", [False, True])
 def test_payloads_change_no_waiting(ids_differ, tmp_path):

@@ -76,6 +76,7 @@ def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
         assert "straggler" not in answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stages", "late"), nightly_but([(3, 1), (4, 0), (4, 2), (6, 5)], [(3, 1), (4, 0)])
 )
@@ -119,6 +120,7 @@ def test_experts_that_are_launched_one_by_one_are_no_pipeline(seed, tmp_path):
     assert not rules("comm_stats", tmp_path) & PIPELINE
 
 
+@pytest.mark.slow
 def test_a_slow_stage_is_compared_with_what_its_words_say(tmp_path):
     plan = Plan({"pp": 3}, paces=(1, 1.4, 1), steps_n=6)
     write_profiles(plan.outcome, tmp_path)
@@ -166,6 +168,7 @@ def test_of_bubble_and_slow_stage_that_leads_which_gains_more(seed, tmp_path):
         assert shown.index[0] == more
 
 
+@pytest.mark.slow
 def test_without_its_schedule_a_slow_stage_costs_at_most_so_much(tmp_path):
     # Two stages that are interleaved look like two that are not.
     plan = Plan({"pp": 2}, "interleaved", 4, chunks_n=2, paces=(1, 1.4), steps_n=6)
@@ -178,6 +181,7 @@ def test_without_its_schedule_a_slow_stage_costs_at_most_so_much(tmp_path):
     assert slow["bound_ns"] > plan.outcome.wall_ns - even.wall_ns
 
 
+@pytest.mark.slow
 def test_the_gain_of_microbatches_is_of_the_gpu_that_sets_the_pace(tmp_path):
     program = Plan({"tp": 2, "pp": 2}, "gpipe", 8, seed=1).program
     ranks = [
@@ -192,6 +196,7 @@ def test_the_gain_of_microbatches_is_of_the_gpu_that_sets_the_pace(tmp_path):
     assert "Stage 0 (rank 0) has most to compute" in bubble["details"]
 
 
+@pytest.mark.slow
 def test_a_bubble_with_waits_that_are_not_matched_is_at_least_so_much(tmp_path):
     plan = Plan({"pp": 3}, closing=True, steps_n=3, paces=(1, 1, 1.1))
     write_profiles(plan.outcome, tmp_path)
@@ -229,6 +234,7 @@ def write_collective(folder, runs, kernel):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [ALL_REDUCE, SEND_RECV])
 @pytest.mark.parametrize(
     ("ranks_n", "tensor_n"), nightly_but([(2, 2), (4, 4), (4, 2), (8, 8)], [(2, 2), (4, 2)])

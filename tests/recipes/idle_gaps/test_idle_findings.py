@@ -116,6 +116,7 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
     traces = [busy(TraceBuilder(hostname="n", system_clock_ns=7), 10, 2 * MS, MS) for _ in range(3)]
     tables = run_on(tmp_path, *traces)

@@ -219,6 +219,7 @@ def cut_off():
     return trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
 
 
+@pytest.mark.slow
 def test_a_graph_that_the_capture_did_not_live_to_see_hides_nothing_before(tmp_path):
     path = cut_off().write_sqlite(tmp_path / "a.sqlite")
     names = "known opaque_launches_n idle_ns"

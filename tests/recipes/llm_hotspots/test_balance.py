@@ -91,6 +91,7 @@ def weighed(tmp_path):
     return analysed
 
 
+@pytest.mark.slow
 def test_bandwidth_is_bytes_over_the_mean_duration(weighed, tmp_path):
     bandwidth = weighed({"GEMV": 45_000, "re:^oth": 33_500, "absent": 1})
     # Of both GEMVs the mean is 15 ns, so 3000 GB/s of 3350; other reads 33,500 bytes in 10 ns.

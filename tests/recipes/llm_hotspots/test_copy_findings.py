@@ -70,11 +70,13 @@ def test_copies_that_bind_the_job_gain_what_overlaps_or_half_by_narrower_types(f
     assert (price.about_ns, price.bound_ns) == (9_500, 19_000)
 
 
+@pytest.mark.slow
 def test_a_copy_that_a_kernel_hides_gains_nothing(found_in):
     by_rule = found_in(busy().memcpy("HtoD", start_ns=0, end_ns=900, size_bytes=8))
     assert by_rule["exposed_copies"].severity is None
 
 
+@pytest.mark.slow
 def test_copies_inside_the_device_are_not_called_exposed(found_in):
     by_rule = found_in(busy().memcpy("DtoD", start_ns=1000, end_ns=1200, size_bytes=8))
     assert set(by_rule) == {"device_copies"}

@@ -55,6 +55,7 @@ def test_graphs_and_seams_are_those_planted(seed, tmp_path):
     assert tables["seams"]["seams_n"].unique().tolist() == [len(seams)]
 
 
+@pytest.mark.slow
 def test_where_the_grid_does_not_tell_the_size_is_at_least_the_largest_batch(tmp_path):
     trace = TraceBuilder()
     for step in range(4):

@@ -119,6 +119,7 @@ STORMS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_storm_is_many_kernels_and_small_ones(tmp_path):
     paths = []
     for rank, (kernels_n, duration_ns, _) in enumerate(STORMS):

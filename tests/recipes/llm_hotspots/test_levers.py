@@ -83,6 +83,7 @@ def test_new_attention_and_fused_kernels_have_nothing_faster(tmp_path):
     assert findings_by_rule(tmp_path, [(FA3, 500_000), (FUSED, 300_000), (NORM, 100_000)]) == {}
 
 
+@pytest.mark.slow
 def test_eager_pointwise_kernels_gain_two_thirds_of_their_time_on_the_worst_gpu(tmp_path):
     usual = [(EAGER, 100_000), (COPY, 100_000), (FUSED, 800_000)]
     worse = [(EAGER, 200_000), (COPY, 100_000), (FUSED, 700_000)]

@@ -38,6 +38,7 @@ def test_a_device_that_idles_in_the_window_stays_a_part_of_the_whole(tmp_path):
     assert tables["files"]["device_ids"].tolist() == ["0,1"]
 
 
+@pytest.mark.slow
 def test_the_engine_is_that_of_the_run_whatever_window_is_looked_at(tmp_path):
     trace = TraceBuilder().kernel(
         "void vllm::reshape_and_cache_flash_kernel<int>(int)", start_ns=0, end_ns=9
@@ -58,6 +59,7 @@ def test_launches_that_were_not_traced_are_told_where_a_range_is_asked_for(tmp_p
     assert "no API calls were traced" in note
 
 
+@pytest.mark.slow
 def test_a_report_with_copies_only_says_what_it_cannot_tell(tmp_path):
     trace = TraceBuilder().memcpy("HtoD", start_ns=1, duration_ns=4, size_bytes=8)
     tables = tables_of(tmp_path / "o", written(tmp_path, trace), whole=True)

@@ -82,6 +82,7 @@ def test_a_window_begins_with_what_is_in_use_and_counts_what_starts_in_it(tmp_pa
     assert rows(tables["memory_allocators"], "allocations_n peak_bytes end_bytes") == [(1, 12, 4)]
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_rank_s_process_and_its_devices(tmp_path):
     trace = TraceBuilder()
     for pid, size in ((100, 3), (200, 5)):
@@ -165,6 +166,7 @@ def test_a_window_and_top_choose_what_metrics_tell_of(tmp_path):
     assert rows(metrics[metrics["metric"] == SM], "scope mean_pct own_ns") == expected
 
 
+@pytest.mark.slow
 def test_metrics_go_to_the_device_behind_which_their_gpu_is(tmp_path):
     trace = TraceBuilder().process(pid=100, gpu_ids=(1,)).kernel("k", start_ns=10, end_ns=20)
     trace.process(pid=200, gpu_ids=(0,)).kernel("k", start_ns=10, end_ns=20)
@@ -182,6 +184,7 @@ def test_one_sample_or_damaged_ones_say_nothing(tmp_path):
     assert written(trace, tmp_path)["gpu_metrics"].empty
 
 
+@pytest.mark.slow
 def test_what_is_freed_after_the_last_kernel_was_in_use_at_the_end_of_the_work(tmp_path):
     # Allocated at 2, the kernel ends at 30, freed at 40 as the process ends.
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=30)

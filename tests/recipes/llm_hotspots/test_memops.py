@@ -108,6 +108,7 @@ def test_a_window_clips_times_and_counts_whole_operations_that_start_in_it(tmp_p
     assert rows(frames["memops"], columns) == [(1, 30, 18, 16, 6, 12, 30 / 12)]
 
 
+@pytest.mark.slow
 def test_a_whole_graph_hides_copies_too_since_nobody_knows_what_runs_in_it(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=2)
     trace.graph_launch([("g", 10, 20)], launch=(3, 4), mode="graph")
@@ -129,6 +130,7 @@ def test_what_an_export_does_not_record_is_null(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_an_impossible_size_makes_bytes_and_rates_unknown_and_nothing_else(tmp_path):
     paths = []
     for rank, size in enumerate((-1, -(2**63), 2**53)):

@@ -57,6 +57,7 @@ def test_steps_are_found_once_a_rank_for_all_recipes(tmp_path, monkeypatch):
     assert found_n == [STEPS_N]
 
 
+@pytest.mark.slow
 def test_steps_that_a_time_cuts_do_not_count(tmp_path):
     path, ends = written(tmp_path, 1)
     chance = random.Random(1)

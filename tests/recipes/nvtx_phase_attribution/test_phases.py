@@ -188,6 +188,7 @@ def test_names_of_an_engines_steps_tell_tokens(tmp_path):
     assert steps["token_ns"].tolist() == [20.0, 160.0] * 2
 
 
+@pytest.mark.slow
 def test_first_steps_that_take_far_longer_are_warm_up(tmp_path):
     trace = TraceBuilder()
     for number, (start, end) in enumerate([(0, 50), (50, 80), (80, 90), (90, 100), (100, 130)]):
@@ -393,6 +394,7 @@ def test_where_gpu_time_goes_lost_and_why(tmp_path):
     assert (coverage["attributed_ns"], coverage["api_missing_ns"]) == (6, 7)
 
 
+@pytest.mark.slow
 def test_without_ranges_all_is_told_as_lost(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=5, duration_ns=4, launch=(1, 2))
     frames = quick(written(trace, tmp_path))
@@ -413,6 +415,7 @@ def test_graphs_without_a_row_leave_idle_time_unknown(tmp_path):
     assert len(frames["phase_idle"]) == 0
 
 
+@pytest.mark.slow
 def test_a_map_of_one_s_own(tmp_path):
     map_path = tmp_path / "phases.json"
     map_path.write_text(json.dumps({"tail": ["sample", "re:^never"], "all": "step"}))

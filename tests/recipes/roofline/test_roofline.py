@@ -421,6 +421,7 @@ def products(folder, took_ns, kernel="nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
     return trace.write_sqlite(folder / "rank0.sqlite")
 
 
+@pytest.mark.slow
 def test_products_by_shape(tmp_path):
     tables = quick("roofline", products(tmp_path, 500_000))
     (row,) = tables["gemm_roofline"].to_dict("records")
@@ -461,6 +462,7 @@ def test_experts_that_uniform_routing_reaches_are_a_bound_and_blame_nobody(
     assert line in ANALYSIS.answer(tables)
 
 
+@pytest.mark.slow
 def test_without_any_source_one_line_says_how(tmp_path):
     tables = quick("roofline", planted(tmp_path, 5))
     assert ANALYSIS.answer(tables).startswith("No roofline: give --model config.json")

@@ -75,6 +75,7 @@ def test_a_row_of_large_graphs_has_its_price(tmp_path):
 CONSTANT = [(NORM, 132), (GEMM, 7), (ACTIVATION, 132)]
 
 
+@pytest.mark.slow
 def test_the_size_of_a_graph_is_told_by_two_kinds_of_kernels_that_have_it_alone(tmp_path):
     requests = np.random.default_rng(3).integers(1, 17, 60).tolist()
     sizes = (1, 2, 4, 8, 16)
@@ -98,6 +99,7 @@ def test_the_size_of_a_graph_is_told_by_two_kinds_of_kernels_that_have_it_alone(
     assert tables["padding"]["rows_n"].tolist() == [64 * len(requests)]
 
 
+@pytest.mark.slow
 def test_drafts_that_no_name_tells_of_are_no_padding(tmp_path):
     requests = np.random.default_rng(3).integers(1, 9, 80).tolist()
     for width in (1, 2, 4):
@@ -115,6 +117,7 @@ def test_drafts_that_no_name_tells_of_are_no_padding(tmp_path):
         assert sizes.isna().all() == (width > 1)
 
 
+@pytest.mark.slow
 def test_an_empty_server_that_reads_prompts_by_themselves_has_no_work(tmp_path):
     served = [("step[EXTEND bs=1 toks=90]", 300_000, 0, 9_000_000)]
     served += [(f"step[DECODE bs={1 + k % 2}]", 900_000) for k in range(20)]
@@ -139,6 +142,7 @@ def test_an_empty_server_that_reads_prompts_by_themselves_has_no_work(tmp_path):
         assert "host_before_steps" not in set(tables["findings"]["rule"])
 
 
+@pytest.mark.slow
 def test_chunks_of_one_prompt_are_no_new_requests(tmp_path):
     def served(sums):
         for _ in range(30):
@@ -253,6 +257,7 @@ def test_users_wait_for_the_rank_that_generates(tmp_path):
     assert ANALYSIS.answer(quick("serving_steps", one)).startswith("vLLM: 40 steps: 40 prefill")
 
 
+@pytest.mark.slow
 def test_lines_say_of_which_rank_they_are_where_others_are_not_read(tmp_path):
     paths = [write(tmp_path, [("work", 500_000)] * 30)]
     paths += [write(tmp_path, [(decode(1 + k % 6), 500_000) for k in range(40)], rank=1)]

@@ -259,6 +259,7 @@ def test_names_of_no_format_are_counted_and_no_costs_reported(engine, tmp_path):
     assert "names_of_no_format" in set(few["findings"]["rule"])
 
 
+@pytest.mark.slow
 def test_without_a_format_the_answer_says_what_records_one(tmp_path):
     trace = Server().run(1).trace
     trace.drop_table("NVTX_EVENTS")
@@ -270,6 +271,7 @@ def test_without_a_format_the_answer_says_what_records_one(tmp_path):
     assert tables["findings"].query("kind == 'performance'").empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("around", "known"), [(1, True), (2, False)])
 def test_a_step_of_another_range_has_the_one_batch_in_it(around, known, tmp_path):
     run = Server("vllm", steps_n=40).run(1)
@@ -413,6 +415,7 @@ def test_intervals_of_slopes_hold_the_truth_in_95_of_100_runs(noise, steps_n):
     assert (100 * held / runs_n >= 91.7).all()
 
 
+@pytest.mark.slow
 def test_a_phase_by_itself_costs_what_it_does_among_others(tmp_path):
     path = KINDS["vllm_sums"].run(3).write(tmp_path / "rank0.sqlite")
     every, alone = (quick("serving_steps", path, *words) for words in ((), ("--phase", "decode")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from judgement.truth import planted
 from machine import simulate, write_profiles
 from machine.scenarios import two_devices
@@ -18,6 +19,7 @@ def titles(program, folder):
     return findings.loc[findings["rule"] == "path_waits", "title"].tolist()
 
 
+@pytest.mark.slow
 def test_a_wait_names_the_rank_whose_host_is_late_alone(tmp_path):
     program, _, wanted = planted("late_host", 2)
     (title,) = titles(program, tmp_path)
@@ -25,6 +27,7 @@ def test_a_wait_names_the_rank_whose_host_is_late_alone(tmp_path):
     assert title.endswith("in `data`")
 
 
+@pytest.mark.slow
 def test_a_wait_of_all_ranks_names_none(tmp_path):
     program, _, _ = planted("sync_in_step", 0)
     assert titles(program, tmp_path)[0].startswith("Host after `cuda")
@@ -56,6 +59,7 @@ def test_what_another_ranks_thread_did_there_is_not_said_of_this_one(tmp_path):
     assert title.endswith("in `data`")
 
 
+@pytest.mark.slow
 def test_samples_alone_do_not_say_what_a_thread_did_on_the_path(tmp_path):
     for name in ("samples", "switches"):
         trace = TraceBuilder()

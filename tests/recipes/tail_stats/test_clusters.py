@@ -159,6 +159,7 @@ def test_outliers_of_a_kernel_that_runs_in_a_short_time_only_are_no_burst(tmp_pa
 SPREAD, MODES, WARM, WAITS = "spread evenly", "two modes", "warm-up", "communication"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("innocent", [SPREAD, MODES, WARM, WAITS])
 def test_what_comes_together_by_nature_or_not_at_all_is_no_burst(innocent, tmp_path):
     name = "ncclDevKernel_AllReduce_Sum" if innocent == WAITS else "k"

@@ -102,6 +102,7 @@ def findings_by_rule(given):
     }
 
 
+@pytest.mark.slow
 def test_waiting_that_nobody_is_to_blame_for_is_that_of_the_rank_that_waits_longest():
     ranks = [rank(number, suffered_wait_ns=(5 + number) * MS) for number in range(4)]
     (finding,) = findings_by_rule(tables(*ranks)).values()

@@ -186,6 +186,7 @@ def test_what_began_before_is_counted_though_many_begin_at_once(seed):
     ]
 
 
+@pytest.mark.slow
 def test_of_very_many_configurations_the_same_outliers_are_listed(tmp_path, monkeypatch):
     rng, builder = np.random.default_rng(5), TraceBuilder()
     lengths = rng.integers(50, 100, (200, 4)) * np.where(rng.random((200, 4)) < 0.1, 9, 1)

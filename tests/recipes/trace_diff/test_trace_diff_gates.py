@@ -180,6 +180,7 @@ def test_further_runs_of_the_baseline_tell_its_noise(tmp_path, pair):
     assert tables["runs"]["run"].tolist() == ["baseline", "input", "baseline-1", "baseline-2"]
 
 
+@pytest.mark.slow
 def test_noise_keeps_a_verdict_from_a_change_that_is_significant(tmp_path):
     def long_run(name, longer):
         lengths = [1_000 + 10 * index + longer for index in range(9)]

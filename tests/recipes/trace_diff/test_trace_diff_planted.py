@@ -11,6 +11,7 @@ from machine.simulation import simulate
 from quick_run import quick
 
 
+@pytest.mark.slow
 def test_a_host_as_fast_as_before_is_not_blamed_where_the_gpu_got_faster(tmp_path):
     """Half of the time a kernel: idle time grows by what the kernels no longer hide."""
     said = compare(tmp_path, Job(BALANCED), Job(BALANCED, gpu=0.5))
@@ -19,6 +20,7 @@ def test_a_host_as_fast_as_before_is_not_blamed_where_the_gpu_got_faster(tmp_pat
     assert "the work of the GPUs takes less and no longer hides it" in said.answer
 
 
+@pytest.mark.slow
 def test_a_slower_host_costs_no_more_than_it_is_slower(tmp_path):
     factor = 1.3
     said = compare(tmp_path, Job(BALANCED), Job(BALANCED, gpu=0.5, host=factor))
@@ -52,6 +54,7 @@ def test_the_rank_whose_gpu_is_slow_is_the_cause_and_not_the_waiting(tmp_path):
     assert "on rank 2 alone 20.0 % longer (+0.0 % on the others)" in said.answer
 
 
+@pytest.mark.slow
 def test_clocks_that_are_5_percent_lower_are_one_finding(tmp_path):
     said = compare(tmp_path, Job(), Job(gpu=1.05))
     assert said.word == "SLOWER"
@@ -60,12 +63,14 @@ def test_clocks_that_are_5_percent_lower_are_one_finding(tmp_path):
     assert ": nearly all kernels take 4.9 % longer" in said.answer
 
 
+@pytest.mark.slow
 def test_kernels_of_which_half_got_slower_are_not_slower_alike(tmp_path):
     after = ((GEMM, 62_400, 64, 4), (NORM, 4_000, 64, 4), (ATTENTION, 40_000, 128, 2))
     said = compare(tmp_path, Job(), Job(after))
     assert said.rules.keys() == {"slower_calls"}
 
 
+@pytest.mark.slow
 def test_fused_kernels_are_exchanged_for_those_that_they_replace(tmp_path):
     fused = (("triton_poi_fused_add_0", 50_000, 32, 4), ("triton_red_fused_1", 30_000, 16, 4))
     said = compare(tmp_path, Job(), Job(fused))
@@ -78,6 +83,7 @@ def test_fused_kernels_are_exchanged_for_those_that_they_replace(tmp_path):
     assert "320 us, 3 kernels of 336 us gone" in said.rules["other_kernels"]["details"]
 
 
+@pytest.mark.slow
 def test_one_long_step_may_be_chance_and_is_said(tmp_path):
     said = compare(tmp_path, Job(), Job(late_ns={12: 30_000_000}))
     assert said.word == "UNCERTAIN"
@@ -96,6 +102,7 @@ def _serving(every):
     }
 
 
+@pytest.mark.slow
 def test_steps_of_several_names_are_compared_where_step_names_them_all(tmp_path):
     before, after = Job(**_serving(10)), Job(**_serving(3))
     said = compare(tmp_path, before, after, "--step", "re:^(prefill|decode)")
@@ -104,12 +111,14 @@ def test_steps_of_several_names_are_compared_where_step_names_them_all(tmp_path)
     assert "`prefill` 10 -> 33 % of the steps" in said.answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [(), ("--step", "re:^(step|iteration)")])
 def test_renamed_steps_are_other_work_unless_step_names_both(tmp_path, step):
     said = compare(tmp_path, Job(), Job(name="iteration"), *step)
     assert said.word == ("SAME" if step else "OTHER WORK")
 
 
+@pytest.mark.slow
 def test_a_change_within_the_noise_of_baselines_is_within_noise(tmp_path):
     again = Job(BALANCED, gpu=1.03).write(tmp_path / "again", 5)
     said = compare(
@@ -121,6 +130,7 @@ def test_a_change_within_the_noise_of_baselines_is_within_noise(tmp_path):
     assert "; within noise)" in said.lines[0]
 
 
+@pytest.mark.slow
 def test_new_waits_are_named_where_the_gpu_runs_dry_behind_them(tmp_path):
     """Launches that a wait held back find an empty GPU: its idle time is their latency."""
     jobs = [sync_in_step(steps_n=20, seed=seed) for seed in (1, 2)]

@@ -48,6 +48,7 @@ def test_neighbors_that_wait_for_one_pause_count_once(tmp_path):
     assert (said.word, said.verdict["input_slow_n"]) == ("UNCERTAIN", 3)
 
 
+@pytest.mark.slow
 def test_blocking_copies_are_named_by_number_and_memory(tmp_path):
     said = compare(tmp_path, Job(), Job(copies=3))
     assert said.word == "SLOWER"
@@ -77,6 +78,7 @@ def test_missing_ranks_are_said_and_nothing_is_concluded_from_them(
     assert f"{left_n} -> 4 ranks: {are_missing} in the baseline; {left_n} compared" in said.lines
 
 
+@pytest.mark.slow
 def test_ranks_that_each_run_lacks_are_said_and_without_a_common_one_nothing_is(tmp_path):
     runs = [Job(ranks=3, steps=12, without=without) for without in ((0,), (2,), (1, 2))]
     said = compare(tmp_path, *runs[:2], code=3)
@@ -90,6 +92,7 @@ def test_ranks_that_each_run_lacks_are_said_and_without_a_common_one_nothing_is(
     assert said.lines == ["NOT COMPARABLE: no rank is in both runs (`2: 1, 2`, then `1: 0`)."]
 
 
+@pytest.mark.slow
 def test_slow_steps_that_may_be_chance_are_said_where_they_make_the_difference(tmp_path):
     slow = [dict.fromkeys(steps, 3_000_000) for steps in ((5,), (3, 9, 15, 21, 27, 33))]
     said = compare(tmp_path, *(Job(steps=40, late_ns=late_ns) for late_ns in slow))
@@ -112,6 +115,7 @@ def wider(factor, blocks=1):
     return tuple((name, round(factor * ns), blocks * n, calls) for name, ns, n, calls in GPU_BOUND)
 
 
+@pytest.mark.slow
 def test_detailed_names_of_vllm_tell_a_doubled_batch_in_words(tmp_path):
     before, after = Job(name=detailed(8, 4_000)), Job(wider(1.04, 2), name=detailed(16, 8_000))
     said = compare(tmp_path, before, after)
@@ -126,6 +130,7 @@ def test_detailed_names_of_vllm_tell_a_doubled_batch_in_words(tmp_path):
     assert said.rules == {}
 
 
+@pytest.mark.slow
 def test_a_grown_context_is_told_in_words(tmp_path):
     before, after = Job(name=detailed(16, 4_011)), Job(wider(1.4), name=detailed(16, 117_645))
     said = compare(tmp_path, before, after)
@@ -133,6 +138,7 @@ def test_a_grown_context_is_told_in_words(tmp_path):
     assert said.lines[0].startswith("OTHER WORK: KV length 4,243 -> 117,877 at 16 requests; ")
 
 
+@pytest.mark.slow
 def test_contexts_in_the_baselines_range_are_adjusted_for(tmp_path):
     """Kernels take 100 ns more a key: the input's contexts are longer, and nothing is slower."""
 

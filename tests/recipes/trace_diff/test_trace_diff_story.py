@@ -33,6 +33,7 @@ GEMM, NORM, ACT = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", "rms_norm_kernel",
 MODEL = (GEMM, 50_000), (NORM, 8_000), (ACT, 12_000)
 
 
+@pytest.mark.slow
 def test_fewer_steps_in_the_window_are_not_faster_kernels(tmp_path):
     before = run(tmp_path / "a.sqlite", *MODEL, calls=50)
     after = run(tmp_path / "b.sqlite", *MODEL, calls=40)
@@ -41,6 +42,7 @@ def test_fewer_steps_in_the_window_are_not_faster_kernels(tmp_path):
     assert not {"faster_calls", "fewer_calls"} & said.rules.keys()
 
 
+@pytest.mark.slow
 def test_lost_cuda_graphs_are_seen(tmp_path):
     before = run(tmp_path / "a.sqlite", *MODEL, graph=True)
     after = run(tmp_path / "b.sqlite", *MODEL, idle_ns=60_000)
@@ -68,6 +70,7 @@ def ranks(folder, late_ns, transfer_ns=5_000):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "waiting_ns", "transfer_ns"),
     [

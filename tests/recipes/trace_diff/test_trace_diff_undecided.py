@@ -125,6 +125,7 @@ def test_work_outside_of_steps_hides_no_slower_step(tmp_path):
     assert reasons["gpu_time:+3%"] == "sums over the runs are not comparable: steps, window"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "repeat",
     [

@@ -76,6 +76,7 @@ def test_a_slower_host_is_found_by_its_factor(tmp_path, factor):
     check_sums(said)
 
 
+@pytest.mark.slow
 def test_a_host_that_does_more_is_no_slower_host(tmp_path):
     said = compare(tmp_path, Job(), Job(late_ns=dict.fromkeys(range(30), 60_000)))
     assert said.word == "SLOWER"
@@ -84,6 +85,7 @@ def test_a_host_that_does_more_is_no_slower_host(tmp_path):
     assert "cause: the host" not in said.answer
 
 
+@pytest.mark.slow
 def test_a_slower_host_that_nobody_waits_for_is_no_cause(tmp_path):
     """Launches run ahead of the GPU: they take twice as long, and steps as long as before."""
     long = ((GEMM, 900_000, 64, 4),)
@@ -93,6 +95,7 @@ def test_a_slower_host_that_nobody_waits_for_is_no_cause(tmp_path):
     assert (said.word, said.rules) == ("SAME", {})
 
 
+@pytest.mark.slow
 def test_the_profilers_flushes_are_no_slower_program(tmp_path):
     said = compare(tmp_path, Job(), Job(flush_ns=200_000))
     assert said.word == "SAME"
@@ -182,6 +185,7 @@ def test_gates_on_steps_need_steps(tmp_path):
                  str(tmp_path / "o"), "--gate", "steps_per_second:+3%"]) == 2  # fmt: skip
 
 
+@pytest.mark.slow
 def test_factors_are_told_as_factors(tmp_path):
     said = compare(tmp_path, Job(ONE_GEMM), Job(((GEMM, 14_400_000, 64, 4),)))
     assert " times)" in said.lines[0]
@@ -189,6 +193,7 @@ def test_factors_are_told_as_factors(tmp_path):
     assert " times as long per call" in said.answer
 
 
+@pytest.mark.slow
 def test_few_steps_of_which_one_is_slow_have_no_median(tmp_path):
     before, after = (Job(steps=5, late_ns={2: 900_000}, gpu=gpu) for gpu in (1.0, 1.3))
     said = compare(tmp_path, before, after)
