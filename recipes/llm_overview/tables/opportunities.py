@@ -134,11 +134,7 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
     recipe, finding = group.lead
     rank, device_id = group.gpu
     ranks = finding.ranks and tuple(sorted({*finding.ranks, *(() if rank is None else (rank,))}))
-    windows = [
-        made.window_ns
-        for _, made in group.sources
-        if (made.rank, made.device_id) == group.gpu and made.window_ns
-    ]
+    there = (made for _, made in group.sources if (made.rank, made.device_id) == group.gpu)
     told = replace(
         finding,
         cause=group.cause,
@@ -146,7 +142,7 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
         rank=rank,
         device_id=device_id,
         ranks=ranks,
-        window_ns=windows[0] if windows else None,
+        window_ns=next((made.window_ns for made in there if made.window_ns), None),
     )
     return {
         **finding_row(told),

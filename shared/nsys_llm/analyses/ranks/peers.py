@@ -36,20 +36,23 @@ class Gpu:
         rank: Its rank.
         wall: Its wall split.
         work: What it computed.
-        host: Of the machine; None where it is not known.
         rules: Tell the operations of its kernels.
     """
 
     rank: Rank
     wall: DeviceWall
     work: DeviceWork
-    host: str | None
     rules: RuleSet
 
     @property
     def key(self) -> tuple[Any, int]:
         """Its rank and device."""
         return self.rank.key, self.wall.device_id
+
+    @property
+    def host(self) -> str | None:
+        """Its machine; None where it is not known."""
+        return self.rank.facts.host if self.rank.facts else None
 
     @property
     def compute_ns(self) -> int:
@@ -131,21 +134,19 @@ def peer_groups(
     numbers = {key: at for at, key in enumerate({gpu.rank.key: None for gpu in gpus})}
     devices = [(numbers[gpu.rank.key], gpu.wall.device_id, gpu.compute_ns) for gpu in gpus]
     places = device_places(*np.array(devices, dtype=np.int64).reshape(-1, 3).T).tolist()
-    groups: list[list[int]] = []
+    number_of: dict[int, int] = {}
     result = []
     firsts: dict[tuple[int, int | None], list[int]] = {}
     for at, gpu in enumerate(gpus):
         own = firsts.setdefault((places[at], apart[at]), [])
-        for number in own:
-            first = groups[number][0]
+        for first in own:
             if _alike(gpus[first], gpu, None if joined is None else joined[first] == joined[at]):
-                groups[number].append(at)
-                result.append(number)
+                result.append(number_of[first])
                 break
         else:
-            own.append(len(groups))
-            result.append(len(groups))
-            groups.append([at])
+            own.append(at)
+            number_of[at] = len(number_of)
+            result.append(number_of[at])
     return result
 
 
