@@ -109,10 +109,47 @@ def rank_profile(
     return report
 
 
+def shared_profile(outcome: Outcome, *, one_process: bool = False) -> TraceBuilder:
+    """Return one profile of all ranks, on the clock of the first.
+
+    Args:
+        outcome: A job; in one process its steps must not overlap on the hosts.
+        one_process: Whether ranks are devices of one process, a thread each, instead of processes.
+            The main thread has the ranges of steps, from the first rank's begin to the next one's.
+    """
+    program = outcome.program
+    report = TraceBuilder(
+        schema="3.25.0", hostname=program.ranks[0].host or "node-0000", utc_epoch_ns=_EPOCH_NS
+    )
+    seats = range(program.ranks_n) if one_process else [0] * program.ranks_n
+    for rank, seat in enumerate(seats):
+        pid, gpus = _FIRST_PID + rank - seat, range(program.ranks_n) if one_process else [rank]
+        writer = _RankWriter(outcome, rank, report.process(pid=pid, gpu_ids=gpus), seat)
+        writer.add_calls()
+        writer.add_operations()
+        writer.add_waits()
+        writer.add_records()
+        if not one_process:
+            writer.add_ranges()
+    if one_process:
+        begins = [[span.start for span in ranges] for ranges in outcome.ranges]
+        starts = [min(some) - program.ranks[0].capture_ns for some in zip(*begins, strict=True)]
+        last = max(span.end for ranges in outcome.ranges for span in ranges)
+        report.nvtx_ranges(
+            [span.text for span in outcome.ranges[0]],
+            start_ns=starts,
+            end_ns=[*starts[1:], last - program.ranks[0].capture_ns],
+            tid=_FIRST_PID,
+        )
+    return report
+
+
 class _RankWriter:
-    def __init__(self, outcome: Outcome, rank: int, report: TraceBuilder) -> None:
+    """Writes a rank; `seat` is its first device in a process of several ranks."""
+
+    def __init__(self, outcome: Outcome, rank: int, report: TraceBuilder, seat: int = 0) -> None:
         self.outcome, self.rank, self.report = outcome, rank, report
-        self.pid = _FIRST_PID + rank
+        self.pid, self.seat = _FIRST_PID + rank - seat, seat
         self.capture_ns = outcome.program.ranks[rank].capture_ns
 
     def add_calls(self) -> None:
@@ -126,8 +163,8 @@ class _RankWriter:
                 [names.index(call.name) for call in rows],
                 start_ns=self._times(rows, lambda call: call.start),
                 end_ns=self._times(rows, lambda call: call.end),
-                correlation_ids=[call.correlation for call in rows],
-                tid=self.pid + thread,
+                correlation_ids=[self._id(call) for call in rows],
+                tid=self._tid(thread),
             )
 
     def add_driver_calls(self) -> None:
@@ -139,7 +176,7 @@ class _RankWriter:
                     _DRIVER_CALLS[call.name],
                     start_ns=self._seen(call.start + margin_ns),
                     end_ns=self._seen(call.end - margin_ns),
-                    tid=self.pid + call.thread,
+                    tid=self._tid(call.thread),
                 )
 
     def add_overheads(self) -> None:
@@ -161,7 +198,7 @@ class _RankWriter:
                 start_ns=self._seen(span[0]),
                 end_ns=self._seen(span[1]),
                 overhead_type=code,
-                tid=self.pid + act.thread,
+                tid=self._tid(act.thread),
             )
 
     def add_operations(self) -> None:
@@ -179,11 +216,11 @@ class _RankWriter:
                 [names.index(op.work.name) for op in rows],
                 start_ns=[self._seen(op.start) for op in rows],
                 end_ns=[self._seen(op.end) for op in rows],
-                correlation_ids=[op.call.correlation for op in rows],
+                correlation_ids=[self._id(op.call) for op in rows],
                 graph_node_ids=[_node_id(op) or 0 for op in rows],
                 grid=[(op.work.blocks, 1, 1) for op in rows],
-                device_id=device,
-                context_id=device + 1,
+                device_id=device + self.seat,
+                context_id=device + self.seat + 1,
                 stream_id=np.array([op.stream for op in rows], dtype=np.int64),
             )
         for op in operations:
@@ -193,10 +230,10 @@ class _RankWriter:
     def _add_copy(self, op: Operation) -> None:
         start_ns, end_ns = self._seen(op.start), self._seen(op.end)
         place: Place = {
-            "device_id": op.device,
-            "context_id": op.device + 1,
+            "device_id": op.device + self.seat,
+            "context_id": op.device + self.seat + 1,
             "stream_id": op.stream,
-            "correlation_id": op.call.correlation,
+            "correlation_id": self._id(op.call),
             "graph_node_id": _node_id(op),
         }
         size_bytes, kind = op.work.size_bytes, op.work.kind
@@ -222,7 +259,7 @@ class _RankWriter:
                 [span.text for span in rows],
                 start_ns=[self._seen(span.start) for span in rows],
                 end_ns=[self._seen(span.end) for span in rows],
-                tid=self.pid + thread,
+                tid=self._tid(thread),
             )
 
     def add_waits(self) -> None:
@@ -236,11 +273,11 @@ class _RankWriter:
                 kind,
                 start_ns=[self._seen(call.start + margin_ns)],
                 end_ns=[self._seen(call.end - margin_ns)],
-                correlation_ids=[call.correlation],
+                correlation_ids=[self._id(call)],
                 stream_ids=call.stream if call.stream >= 0 else NOT_APPLICABLE,
                 event_ids=event,
                 event_sync_ids=number,
-                device_id=call.device,
+                device_id=call.device + self.seat,
             )
 
     def add_records(self) -> None:
@@ -250,11 +287,17 @@ class _RankWriter:
                 self.report.event_records(
                     event_ids=[call.event[1]],
                     event_sync_ids=[call.event[0]],
-                    correlation_ids=[call.correlation],
-                    device_id=call.device,
-                    context_id=call.device + 1,
+                    correlation_ids=[self._id(call)],
+                    device_id=call.device + self.seat,
+                    context_id=call.device + self.seat + 1,
                     stream_id=call.stream,
                 )
+
+    def _tid(self, thread: int) -> int:
+        return self.pid + 100 * self.seat + thread
+
+    def _id(self, call: Activity) -> int:
+        return 1_000_000 * self.seat + call.correlation
 
     def _recorded(self, start_ns: int) -> bool:
         return start_ns >= self.capture_ns

@@ -53,7 +53,7 @@ def _check(job: CommJob, groups: Sequence[CommGroup], layout: Layout) -> None:
         operations = {job.collectives.sequences[number].operation for number in group.rows}
         if group.comm is not None and SEND_RECV not in operations:
             ranks = ranks_of.setdefault(group.comm, set())
-            ranks.update(job.rank(owner) for owner in group.owners)
+            ranks.update(job.numbers[owner] for owner in group.owners)
     for ranks in ranks_of.values():
         if layout.contradicted(frozenset(ranks)):
             names = ", ".join(map(str, sorted(ranks)))
@@ -63,7 +63,7 @@ def _check(job: CommJob, groups: Sequence[CommGroup], layout: Layout) -> None:
 
 
 def _of_layout(job: CommJob, group: CommGroup, layout: Layout) -> CommGroup:
-    ranks = frozenset(job.rank(owner) for owner in group.owners)
+    ranks = frozenset(job.numbers[owner] for owner in group.owners)
     axis = layout.axis_of(ranks)
     if axis is None:
         axis = "world" if len(ranks) == np.prod(list(layout.sizes.values())) else _OTHER
@@ -146,7 +146,7 @@ class _Pattern:
 
     @property
     def ranks(self) -> list[int]:
-        return [self.job.rank(owner) for owner in self.group.owners]
+        return [self.job.numbers[owner] for owner in self.group.owners]
 
     @property
     def family(self) -> tuple[Any, ...]:

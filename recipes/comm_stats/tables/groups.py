@@ -72,7 +72,7 @@ def group_rows(job: CommJob, groups: Sequence[CommGroup]) -> list[dict[str, Any]
     """Return one row a group."""
     rows = []
     for group in groups:
-        ranks, hosts = [job.rank(owner) for owner in group.owners], hosts_of(job, group)
+        ranks, hosts = [job.numbers[owner] for owner in group.owners], hosts_of(job, group)
         rows.append(
             {
                 "group": group.number,
@@ -117,7 +117,7 @@ def stage_rows(
         number, stage = place.get(owner, (None, None))
         places: dict[str, int | None] = {**dict.fromkeys(AXES), "pp": stage}
         if layout is not None:
-            places = {**dict.fromkeys(AXES), **layout.places(job.rank(owner))}
+            places = {**dict.fromkeys(AXES), **layout.places(job.numbers[owner])}
         else:
             of_axes = [some for some in groups if some.axis in AXES and some.axis != "pp"]
             places |= {

@@ -74,6 +74,12 @@ class CommJob:
         calls = self.ranks[device.rank.key].calls
         return calls, next(some for some in calls.devices if some.device_id == device.device_id)
 
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """What a layout calls each device: its rank, of a rank with several devices its place."""
+        ranks = tuple(map(self.rank, range(len(self.work))))
+        return ranks if len(set(ranks)) == len(ranks) else tuple(range(len(ranks)))
+
     def rank(self, owner: int) -> int:
         """Return the number of a device's rank."""
         return self.collectives.devices[owner].rank.number or 0

@@ -32,7 +32,7 @@ def tabulate(
         options: layout names the axes of parallelism.
     """
     job = CommJob(matched(partial, ranks, options), partial.ranks)
-    layout = parse_layout(options["layout"], len(ranks))
+    layout = parse_layout(options["layout"], max(len(ranks), len(job.work)))
     sizes = all_sized(job)
     groups = with_axes(job, find_groups(job, sizes), layout)
     frame = collective_frame(job, groups, sizes)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
 
+from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
 from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
 from nsys_llm.report.wall import wall_rows
@@ -17,7 +18,7 @@ from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.wall import UNREAD_N, JobWalls, WallDetails
 
 
-def run_tables(run: Run, verdicts: Sequence[Any] | None = None) -> dict[str, pd.DataFrame]:
+def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[str, pd.DataFrame]:
     """Return all tables of a run but its findings, which are made of these.
 
     Args:
@@ -41,9 +42,19 @@ def run_tables(run: Run, verdicts: Sequence[Any] | None = None) -> dict[str, pd.
             verdicts = run.analysis.rank_verdicts(run.partial, job, run.options)
         if run.analysis.with_verdicts is not None:
             run = replace(run, partial=run.analysis.with_verdicts(run.partial, verdicts))
-        tables["rank_verdicts"] = [asdict(verdict) for verdict in verdicts]
+        manifests = [part.run.manifest for part in run.parts.values()] or [run.manifest]
+        there = {table.file for manifest in manifests for table in manifest.writes}
+        tables["rank_verdicts"] = [
+            asdict(replace(verdict, evidence=_evidence(verdict, there))) for verdict in verdicts
+        ]
     tables |= run.analysis.tabulate(run.partial, _working(run), run.options)
     return declared_frames(run.manifest, tables)
+
+
+def _evidence(verdict: RankVerdict, there: Collection[str]) -> str | None:
+    """Return the tables that hold the evidence of a verdict, of those that are there."""
+    names = () if verdict.verdict is None else EVIDENCE[verdict.verdict]
+    return ", ".join(name for name in names if name in there) or None
 
 
 def prepared(run: Run) -> Run:

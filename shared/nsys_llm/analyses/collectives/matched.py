@@ -79,7 +79,7 @@ class Sequenced:
         """The operation of that kernel."""
         return operation_of(self.kernel)
 
-    @property
+    @cached_property
     def owners(self) -> tuple[int, ...]:
         """Devices that take part, by position."""
         return tuple(lane.owner for lane in self.matched.lanes)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray, others_beyond
 from nsys_llm.analyses.ranks.peers import Gpu
 from nsys_llm.analyses.ranks.schedule import Line
+from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_in,
@@ -26,10 +26,6 @@ from nsys_llm.numeric.intervals import (
     subtract_intervals,
     union_intervals,
 )
-
-#: Waiting elsewhere excuses so many times its length: where collectives overlap other work, who
-#: came late to one still has work to do that the others did meanwhile, and comes later to the next.
-_CARRIED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -41,14 +37,12 @@ class _Met:
         arrival_ns: When each came, with a zero of its own for each collective.
         end_ns: When each left, its report's clock.
         least_ns: By how much one has to be later than another.
-        inherited_ns: How long each had waited elsewhere since the collective before.
     """
 
     gpus: tuple[int, ...]
     arrival_ns: IntArray
     end_ns: IntArray
     least_ns: int
-    inherited_ns: IntArray
 
 
 class Arrivals:
@@ -56,15 +50,10 @@ class Arrivals:
 
     def __init__(self, collectives: MatchedCollectives, gpus: Sequence[Gpu]) -> None:
         """Take the collectives whose members are known with confidence."""
-        self._collectives = collectives
-        devices = [(device.rank.key, device.device_id) for device in collectives.devices]
-        gpu_of, device_of = (
-            {key: at for at, key in enumerate(keys)}
-            for keys in ([gpu.key for gpu in gpus], devices)
-        )
-        self._gpu_of = [gpu_of.get(key, -1) for key in devices]
-        self._device_of = [device_of.get(gpu.key, -1) for gpu in gpus]
-        self._gpus = gpus
+        self._collectives, self._gpus = collectives, gpus
+        gpu_of = {gpu.key: at for at, gpu in enumerate(gpus)}
+        self._gpu_of = [gpu_of.get(key, -1) for key in collectives.owners]
+        self._device_of = [collectives.owners.get(gpu.key, -1) for gpu in gpus]
 
     @cached_property
     def stages(self) -> Stages:
@@ -110,86 +99,26 @@ class Arrivals:
     @cached_property
     def _met(self) -> list[_Met]:
         return [
-            self._of(sequence) for sequence in self._sure if id(sequence) not in self.stages.staged
+            self._of(sequence)
+            for sequence in self._collectives.sequences
+            if sequence.confidence != LOW_CONFIDENCE and id(sequence) not in self.stages.staged
         ]
-
-    @cached_property
-    def _sure(self) -> list[Sequenced]:
-        sequences = self._collectives.sequences
-        return [sequence for sequence in sequences if sequence.confidence != LOW_CONFIDENCE]
 
     def _of(self, sequence: Sequenced) -> _Met:
         met = sequence.waits.met
-        start_ns, end_ns, ahead_ns = (
-            np.stack(some)[:, met]
-            for some in (sequence.start_ns, sequence.end_ns, sequence.ahead_ns)
-        )
-        arrival_ns = start_ns - end_ns if sequence.by_length else start_ns
-        least_ns = int(sure_ns(sequence.residual_ns))
-        gpus = tuple(self._gpu_of[owner] for owner in sequence.owners)
-        left_ns = end_ns + ahead_ns
-        inherited_ns = self._inherited_ns(sequence, start_ns + ahead_ns, left_ns)
-        return _Met(gpus, arrival_ns, left_ns, least_ns, inherited_ns)
-
-    @cached_property
-    def _unknown_ns(self) -> list[IntArray]:
-        """Of each device, time in communication of which nobody knows for whom it waited there."""
-        known: list[list[IntArray]] = [[] for _ in self._gpu_of]
-        for sequence in self._sure:
-            for place, owner in enumerate(sequence.owners):
-                left_ns = sequence.own_end_ns(place)
-                length_ns = sequence.end_ns[place] - sequence.start_ns[place]
-                known[owner].append(union_intervals(left_ns - length_ns, left_ns))
-        return [
-            subtract_intervals(
-                merged_unions([union_intervals(it.start_ns, it.end_ns) for it in device.lanes]),
-                merged_unions(some),
-            )
-            for device, some in zip(self._collectives.devices, known, strict=True)
-        ]
-
-    @cached_property
-    def _waited_ns(self) -> list[list[IntArray]]:
-        """Of each sequence, time in which each member waited for its last one, its own clock."""
-        waited = []
-        for sequence in self._sure:
-            members = []
-            for place in range(len(sequence.owners)):
-                # It is the end that the waiting puts off, and what comes after.
-                late_ns = sequence.waits.last_start_ns - sequence.start_ns[place]
-                left_ns = sequence.own_end_ns(place)
-                late_ns = np.where(sequence.waits.met, late_ns, 0)
-                members.append(union_intervals(left_ns - late_ns, left_ns))
-            waited.append(members)
-        return waited
-
-    def _inherited_ns(self, sequence: Sequenced, begin_ns: IntArray, end_ns: IntArray) -> IntArray:
-        """Return how long each member waited elsewhere since the collective before, or may have.
-
-        Args:
-            sequence: Of the members.
-            begin_ns: When each comes, its own clock; shape (members, n).
-            end_ns: Likewise, when it leaves.
-        """
-        # Before the first one nothing counts.
-        left_ns = np.concatenate((begin_ns[:, :1], end_ns[:, :-1]), axis=1)
-        windows_ns = np.stack((np.minimum(left_ns, begin_ns), begin_ns), axis=2)
-        spans = [[self._unknown_ns[owner]] for owner in sequence.owners]
-        place_of = {owner: place for place, owner in enumerate(sequence.owners)}
-        for item, waited_ns in zip(self._sure, self._waited_ns, strict=True):
-            if place_of.keys() <= set(item.owners):
-                continue
-            for owner, some in zip(item.owners, waited_ns, strict=True):
-                if owner in place_of:
-                    spans[place_of[owner]].append(some)
-        return np.stack(
-            [covered_in(*pair) for pair in zip(windows_ns, map(merged_unions, spans), strict=True)]
+        start_ns, end_ns = (np.stack(some)[:, met] for some in (sequence.start_ns, sequence.end_ns))
+        return _Met(
+            gpus=tuple(self._gpu_of[owner] for owner in sequence.owners),
+            arrival_ns=start_ns - end_ns if sequence.by_length else start_ns,
+            end_ns=end_ns + np.stack(sequence.ahead_ns)[:, met],
+            least_ns=int(sure_ns(sequence.residual_ns)),
         )
 
     def late_ns(self, group: Sequence[int], steps: IntArray) -> FloatArray | None:
         """Return how much later than the median of the others each came, summed over each step.
 
-        Who waited for another rank elsewhere and so came later here is not late for that.
+        Who waited for another rank elsewhere and so came later is not late for that: one who is
+        late has more to do in the step than the others, other than to wait.
 
         Args:
             group: Peers, positions of GPUs.
@@ -201,14 +130,11 @@ class Arrivals:
         row_of = {gpu: row for row, gpu in enumerate(group)}
         by_members: dict[tuple[int, ...], FloatArray] = {}
         any_met = False
-        for met, places in self._of_group(group):
-            arrival_ns = met.arrival_ns[places].astype(np.float64)
-            came, ready = (
-                others_beyond(some)
-                for some in (arrival_ns, arrival_ns - _CARRIED * met.inherited_ns[places])
-            )
-            # Waiting that computation hid made nobody late: it blames no other either.
-            beyond = np.where(np.abs(came) <= np.abs(ready), came, ready) * (came * ready > 0)
+        for met in self._met:
+            places = [place for place, gpu in enumerate(met.gpus) if gpu in row_of]
+            if len(places) < 2:
+                continue
+            beyond = others_beyond(met.arrival_ns[places].astype(np.float64))
             beyond[np.abs(beyond) <= met.least_ns] = 0.0
             members = tuple(met.gpus[place] for place in places)
             late = by_members.setdefault(members, np.zeros((len(members), steps.size)))
@@ -217,11 +143,33 @@ class Arrivals:
                 known = step >= 0
                 late[row] += np.bincount(step[known], beyond[row][known], steps.size)
                 any_met |= bool(known.any())
+        if not any_met:
+            return None
         total = np.zeros((len(group), steps.size))
         for members, late in by_members.items():
             # Earlier than one that is late is not earlier than those who never meet it.
             total[[row_of[member] for member in members]] += np.maximum(late, 0)
-        return total if any_met else None
+        busy_ns = np.array([self._busy_ns(gpu, steps) for gpu in group], dtype=np.float64)
+        return np.minimum(total, np.maximum(others_beyond(busy_ns), 0))
+
+    def _busy_ns(self, gpu: int, steps: IntArray) -> IntArray:
+        """Return for how long a GPU does not wait for others in each step, nor may.
+
+        In communication that is no transfer, and which nothing hides, it waits.
+        """
+        window_ns = self._gpus[gpu].work.window_ns[steps]
+        device = self._device_of[gpu]
+        waiting, hidden = np.empty((0, 2), dtype=np.int64), self._gpus[gpu].wall.hidden
+        if device >= 0:
+            lanes = self._collectives.devices[device].lanes
+            waiting = merged_unions([union_intervals(it.start_ns, it.end_ns) for it in lanes])
+            _, transfer = waiting_and_transfer(
+                self._collectives.sequences, device, self.stages.staged
+            )
+            waiting = subtract_intervals(waiting, transfer)
+        if hidden is not None:
+            waiting = subtract_intervals(waiting, hidden)
+        return np.diff(window_ns, axis=1)[:, 0] - covered_in(window_ns, waiting)
 
     def waiting(
         self, culprits: Sequence[int], steps: IntArray
@@ -247,14 +195,6 @@ class Arrivals:
                     wait_ns = (last_ns - met.arrival_ns[at])[chosen]
                     np.add.at(waits[met.gpus[at]], step[chosen], wait_ns)
         return np.asarray(waits.any(axis=0)), waits
-
-    def _of_group(self, group: Sequence[int]) -> Iterator[tuple[_Met, list[int]]]:
-        """Yield collectives that at least two peers have, and the places of these."""
-        chosen = set(group)
-        for met in self._met:
-            places = [place for place, gpu in enumerate(met.gpus) if gpu in chosen]
-            if len(places) > 1:
-                yield met, places
 
     def _steps(self, gpu: int, end_ns: IntArray, steps: IntArray) -> IntArray:
         """Return in which of the steps a GPU left each collective; -1 for none."""

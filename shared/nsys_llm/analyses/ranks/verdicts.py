@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -17,6 +18,19 @@ Verdict = Literal[
 ]
 #: Verdicts on ranks whose host makes others wait.
 HOST_VERDICTS: Final = frozenset(("late_host", "slow_host", "pauses"))
+_OF_COMPUTE: Final = ("wall", "device_steps", "rank_kernels")
+_OF_LATENESS: Final = ("wall", "device_steps", "stragglers")
+#: Tables that hold the evidence of a verdict, of whichever recipe.
+EVIDENCE: Final[Mapping[Verdict, tuple[str, ...]]] = {
+    "profiler": (*_OF_LATENESS, "overheads"),
+    "more_work": _OF_COMPUTE,
+    "slow_gpu": _OF_COMPUTE,
+    "slow_host": _OF_COMPUTE,
+    "late_host": (*_OF_LATENESS, "rank_causes"),
+    "slow_stage": ("wall", "stages", "bubbles"),
+    "late": _OF_LATENESS,
+    "pauses": (*_OF_LATENESS, "rank_causes"),
+}
 #: Why a rank has no verdict, beside those of `chance`.
 ONE_RANK: Final = "one_rank"
 NO_PEERS: Final = "no_peers"
@@ -40,4 +54,5 @@ class RankVerdict:
     steps_n: int = 0
     late_steps_n: int | None = None
     about_ns: int | None = None
+    evidence: str | None = None
     reason: str | None = None

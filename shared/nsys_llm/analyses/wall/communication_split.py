@@ -100,6 +100,9 @@ def communication_spans(
     spans = {WAITING: subtract_intervals(waiting, transfer), TRANSFER: transfer}
     reasons: dict[str, _Chooses] = {}
     if stages.staged:
+        # Beside its messages a stage may transfer in what is not matched: then it does not wait.
+        unsure = _unsure(sequences, owner, stages.staged)
+        spans[WAITING] = subtract_intervals(spans[WAITING], unsure)
         reasons[BUBBLE] = lambda sequence: waits_for_stage(sequence, owner, stages)
     if experts:
         reasons[EXPERTS] = lambda sequence: experts.get(id(sequence), np.False_)
@@ -108,6 +111,20 @@ def communication_spans(
         spans[detail] = intersect_intervals(spans[WAITING], some)
         spans[WAITING] = subtract_intervals(spans[WAITING], spans[detail])
     return spans
+
+
+def _unsure(sequences: Sequence[Sequenced], owner: int, staged: frozenset[int]) -> IntArray:
+    """Return when a device is in collectives of low confidence, its report's clock."""
+    spans = [np.empty((2, 0), dtype=np.int64)]
+    for sequence in sequences:
+        if owner in sequence.owners and _is_unsure(sequence, staged):
+            spans.append(np.stack(meets_and_leaves(sequence, owner)[::2]))
+    return union_intervals(*np.concatenate(spans, axis=1))
+
+
+def _is_unsure(sequence: Sequenced, staged: frozenset[int]) -> bool:
+    between_stages = sequence.operation == SEND_RECV and id(sequence) in staged
+    return sequence.confidence == LOW_CONFIDENCE and not between_stages
 
 
 def waiting_and_transfer(
@@ -129,9 +146,7 @@ def waiting_and_transfer(
     """
     begins, meets, leaves = ([np.empty(0, dtype=np.int64)] for _ in range(3))
     for sequence in sequences:
-        between_stages = sequence.operation == SEND_RECV and id(sequence) in staged
-        unsure = sequence.confidence == LOW_CONFIDENCE and not between_stages
-        if owner not in sequence.owners or unsure:
+        if owner not in sequence.owners or _is_unsure(sequence, staged):
             continue
         met = sequence.waits.met & (True if chooses is None else chooses(sequence))
         times = zip((begins, meets, leaves), meets_and_leaves(sequence, owner), strict=True)
