@@ -81,18 +81,14 @@ def all_tables(parts: Mapping[str, Part]) -> dict[str, pd.DataFrame]:
 
 def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
     """Return the opportunities in order, those that are not shown too."""
+    unrecorded = _unrecorded_gpus(parts)
     sources = [
         (recipe, finding)
         for recipe, part in parts.items()
         for finding in part.report.findings
-        if finding.kind == PERFORMANCE and finding.cause is not None
+        if finding.kind == PERFORMANCE and not _is_idle(finding, unrecorded)
     ]
-    unrecorded = _unrecorded_gpus(parts)
-    sources = [source for source in sources if not _is_idle(source[1], unrecorded)]
-    if not sources:
-        return []
-    tables = all_tables(parts)
-    fresh = priced([finding for _, finding in sources], tables)
+    fresh = priced([finding for _, finding in sources], all_tables(parts))
     groups: dict[Cause, list[Source]] = {}
     for (recipe, _), finding in zip(sources, fresh, strict=True):
         if finding.cause is not None and finding.price is not None:

@@ -24,6 +24,7 @@ from nsys_llm.analyses.ranks.lateness import Arrivals
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
 from nsys_llm.analyses.ranks.schedule import Line
 from nsys_llm.analyses.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
+from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import HOST, IDLE, idle_group
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.wall import DeviceWall, JobWalls, WallKey
@@ -93,7 +94,8 @@ class _Judge:
             members.setdefault(number, []).append(at)
         several = [some for some in members.values() if len(some) > 1]
         result = {at: self._row(at, len(some)) for some in members.values() for at in some}
-        if self.arrivals is not None or not may_be_stages([gpu.transfers_n for gpu in self.gpus]):
+        transfers_n = [gpu.communication.get(SEND_RECV, 0) for gpu in self.gpus]
+        if self.arrivals is not None or not may_be_stages(transfers_n):
             for some in several:
                 result |= self._of_group(some, ALPHA / len(several))
         for line in self.lines:
@@ -103,8 +105,9 @@ class _Judge:
     def _row(self, at: int, peers_n: int) -> RankVerdict:
         """Return the row of a GPU that is compared with nobody."""
         number, device_id = self.gpus[at].rank.number or 0, self.gpus[at].wall.device_id
-        row = RankVerdict(number, device_id, self._group[at], self._stage[at], peers_n)
-        return replace(row, reason=ONE_RANK if len(self.gpus) == 1 else NO_PEERS)
+        reason = ONE_RANK if len(self.gpus) == 1 else NO_PEERS
+        place = self._group[at], self._stage[at]
+        return RankVerdict(number, device_id, *place, peers_n, reason=reason)
 
     def _of_group(self, members: Sequence[int], alpha: float) -> dict[int, RankVerdict]:
         group = Group.of(self.gpus, members, self.arrivals, alpha)

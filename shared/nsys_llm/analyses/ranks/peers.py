@@ -18,7 +18,7 @@ import numpy as np
 from nsys_llm.analyses.device.places import device_places
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
-from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
+from nsys_llm.taxonomy.communication import is_communication, operation_of
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.wall import DeviceWall, DeviceWork
 
@@ -91,14 +91,8 @@ class Gpu:
     @cached_property
     def shapes(self) -> _Mix:
         """Share of its launches by name, grid and block."""
-        names = [None if is_communication(name) else name for name in self.work.names]
-        return _shares(
-            {
-                (names[row[0]], *row[1:7]): row[7]
-                for row in self.work.launches.tolist()
-                if names[row[0]]
-            }
-        )
+        rows = [(self.work.names[row[0]], *row[1:8]) for row in self.work.launches.tolist()]
+        return _shares({row[:7]: row[7] for row in rows if not is_communication(row[0])})
 
     @cached_property
     def communication(self) -> Mapping[str, int]:
@@ -110,11 +104,6 @@ class Gpu:
                 counts[operation_of(name)] = counts.get(operation_of(name), 0) + row[7]
         return counts
 
-    @property
-    def transfers_n(self) -> int:
-        """Kernels that send or receive."""
-        return self.communication.get(SEND_RECV, 0)
-
 
 def _shares(counts: Mapping[Any, int]) -> _Mix:
     whole = max(sum(counts.values()), 1)
@@ -122,10 +111,10 @@ def _shares(counts: Mapping[Any, int]) -> _Mix:
 
 
 def in_common(one: _Mix, other: _Mix) -> float:
-    """Return what two mixes have in common, 0 to 1."""
+    """Return what two mixes have in common, 0 to 1; of numbers of launches how many."""
     if not one and not other:  # whole graphs alone
         return 1.0
-    return sum(min(share, other.get(key, 0.0)) for key, share in one.items())
+    return sum(min(amount, other.get(key, 0)) for key, amount in one.items())
 
 
 def peer_groups(
@@ -162,9 +151,8 @@ def peer_groups(
 
 def _meet(one: Gpu, other: Gpu) -> bool:
     """Return whether two communicate in the same way, and equally often."""
-    some, others = one.communication, other.communication
-    shared_n = sum(min(n, others.get(kind, 0)) for kind, n in some.items())
-    return shared_n >= COMMON * max(sum(some.values()), sum(others.values()), 1)
+    most_n = max(sum(gpu.communication.values()) for gpu in (one, other))
+    return most_n > 0 and in_common(one.communication, other.communication) >= COMMON * most_n
 
 
 def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
@@ -173,8 +161,8 @@ def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
     if together:
         # One that launches more of some has more work: what the other does is what they share.
         shares = in_common(_shares(one.operations), _shares(other.operations))
-        less = min(sum(one.operations.values()), sum(other.operations.values()))
-        shared_n = sum(min(n, other.operations.get(key, 0)) for key, n in one.operations.items())
-        return shares >= COMMON or (less > 0 and shared_n >= COMMON * less)
+        less_n = min(sum(gpu.operations.values()) for gpu in (one, other))
+        shared_n = in_common(one.operations, other.operations)
+        return shares >= COMMON or (less_n > 0 and shared_n >= COMMON * less_n)
     known = one.work.has_shapes and other.work.has_shapes
     return known and in_common(one.shapes, other.shapes) >= COMMON
