@@ -206,8 +206,8 @@ def test_the_period_is_that_of_samples_between_which_a_thread_stays_on_its_core(
         "global_tid": thread[:3],
     }
     tables = {"cpu_samples": Table(samples), "thread_switches": Table(switches)}
-    assert HostRecords(RankTrace(tables, {}, None, {}, ())).period_ns == 10
-    assert HostRecords(RankTrace({}, {}, None, {}, ())).period_ns is None
+    assert HostRecords(RankTrace(tables, {}, None, {}, ())).period_ns([7]) == 10
+    assert HostRecords(RankTrace({}, {}, None, {}, ())).period_ns([7]) is None
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from planted import file, frame_of
 
 from nsys_llm.analyses.ranks.verdicts import EVIDENCE
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
-from nsys_llm.report.rank_findings import RULES, STAGE_RULE, rank_findings, stage_findings
+from nsys_llm.report.rank_findings import RULES, STAGE_RULES, rank_findings
 
 
-@pytest.mark.parametrize("verdict", [*RULES, STAGE_RULE.id])
+@pytest.mark.parametrize("verdict", [*RULES, *STAGE_RULES])
 @pytest.mark.parametrize("more_pct", [None, 12.5])
 @pytest.mark.parametrize("host", [None, "node1"])
 def test_what_is_not_known_of_a_rank_is_left_out(verdict, more_pct, host):
@@ -21,7 +21,7 @@ def test_what_is_not_known_of_a_rank_is_left_out(verdict, more_pct, host):
             "rank_verdicts", [{**row, "verdict": verdict, "more_pct": more_pct}]
         ),
     }
-    (finding,) = [*rank_findings(tables), *stage_findings(tables)]
+    (finding,) = rank_findings(tables, {**RULES, **STAGE_RULES})
     for text in (finding.title, finding.details):
         assert not {"-", "`-`"} & set(text.split()), text
         assert not {"[", "]"} & set(text), text
@@ -31,5 +31,5 @@ def test_what_is_not_known_of_a_rank_is_left_out(verdict, more_pct, host):
 
 def test_every_verdict_has_evidence_in_tables_that_some_recipe_writes():
     written = {table.file for name in recipe_names() for table in load_manifest(name).writes}
-    assert EVIDENCE.keys() == {*RULES, STAGE_RULE.id}
+    assert EVIDENCE.keys() == {*RULES, *STAGE_RULES}
     assert {table for tables in EVIDENCE.values() for table in tables} <= written

@@ -12,7 +12,7 @@ import pandas as pd
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.rank_findings import stage_findings
+from nsys_llm.report.rank_findings import STAGE_RULES, rank_findings
 from nsys_llm.report.records import Record, Tables, first_record, percent
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.text import counted, format_ns, format_percent, listed
@@ -115,7 +115,7 @@ def pipeline_findings(tables: Tables, pipelines: Sequence[PipelineSums]) -> list
     kinds: dict[tuple[str | None, int], list[PipelineSums]] = {}
     for pipeline in pipelines:
         kinds.setdefault((pipeline.kind, len(pipeline.computes_ns)), []).append(pipeline)
-    return [*(_bubble(some) for some in kinds.values()), *stage_findings(tables)]
+    return [*(_bubble(some) for some in kinds.values()), *rank_findings(tables, STAGE_RULES)]
 
 
 def _bubble(pipelines: Sequence[PipelineSums]) -> Finding:

@@ -6,7 +6,7 @@ from typing import Final
 
 from nsys_llm.analyses.collectives.experts import UNEVEN
 from nsys_llm.report.price import LIMITS_PCT
-from nsys_llm.report.rank_findings import STAGE_RULE
+from nsys_llm.report.rank_findings import STAGE_RULES
 from nsys_llm.report.rules import OF_CLASS, OURS, Case, Rule, rules_by_id
 
 #: Of a link's peak, in percent, over at least so many collectives that move so much on average:
@@ -19,7 +19,7 @@ SMALL_A_STEP: Final = 100
 MOST_SMALL_BYTES: Final = 64 << 10
 
 RULES: Final = rules_by_id(
-    STAGE_RULE,
+    *STAGE_RULES.values(),
     Rule(
         "pipeline_bubble",
         scope="run",

@@ -81,18 +81,14 @@ def all_tables(parts: Mapping[str, Part]) -> dict[str, pd.DataFrame]:
 
 def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
     """Return the opportunities in order, those that are not shown too."""
+    unrecorded = _unrecorded_gpus(parts)
     sources = [
         (recipe, finding)
         for recipe, part in parts.items()
         for finding in part.report.findings
-        if finding.kind == PERFORMANCE and finding.cause is not None
+        if finding.kind == PERFORMANCE and not _is_idle(finding, unrecorded)
     ]
-    unrecorded = _unrecorded_gpus(parts)
-    sources = [source for source in sources if not _is_idle(source[1], unrecorded)]
-    if not sources:
-        return []
-    tables = all_tables(parts)
-    fresh = priced([finding for _, finding in sources], tables)
+    fresh = priced([finding for _, finding in sources], all_tables(parts))
     groups: dict[Cause, list[Source]] = {}
     for (recipe, _), finding in zip(sources, fresh, strict=True):
         if finding.cause is not None and finding.price is not None:
@@ -138,11 +134,7 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
     recipe, finding = group.lead
     rank, device_id = group.gpu
     ranks = finding.ranks and tuple(sorted({*finding.ranks, *(() if rank is None else (rank,))}))
-    windows = [
-        made.window_ns
-        for _, made in group.sources
-        if (made.rank, made.device_id) == group.gpu and made.window_ns
-    ]
+    there = (made for _, made in group.sources if (made.rank, made.device_id) == group.gpu)
     told = replace(
         finding,
         cause=group.cause,
@@ -150,7 +142,7 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
         rank=rank,
         device_id=device_id,
         ranks=ranks,
-        window_ns=windows[0] if windows else None,
+        window_ns=next((made.window_ns for made in there if made.window_ns), None),
     )
     return {
         **finding_row(told),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 ChangeKind = Literal[
     "kernels",  # shorter ones; name: the lever, None where no usual size is known
@@ -22,10 +22,6 @@ ChangeKind = Literal[
     "roofline",  # as near to what the hardware can do as others come; time_ns: what that gains
     "unknown",  # where or when time goes, and not what would change it
 ]
-
-#: Replays of changes whose name is part of their text.
-_NAMED: Final = {"kernels": "kernels:{}", "wait": "wait:{}"}
-_REPLAYS: Final = {"transfer": "transfer=0.5", "host": "host=0"}
 
 
 @dataclass(frozen=True)
@@ -46,10 +42,3 @@ class Change:
     time_ns: float | None = None
     wall_classes: tuple[str, ...] = ()
     worst_pct: float | None = None
-
-    @property
-    def replay(self) -> str | None:
-        """The row of `what_if` that replays it; None where none does. Of ranks see `Replays`."""
-        if self.kind in _NAMED:
-            return None if self.name is None else _NAMED[self.kind].format(self.name)
-        return _REPLAYS.get(self.kind)

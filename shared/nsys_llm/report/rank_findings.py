@@ -5,7 +5,7 @@ Made from the table `rank_verdicts`; which rank is named and why is decided ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nsys_llm.report.causes import Cause
@@ -103,53 +103,43 @@ RULES: Final = {
     )
 }
 
-#: Of a stage of a pipeline; comm_stats alone writes it.
-STAGE_RULE: Final = _rule(
+_STAGE: Final = _rule(
     "slow_stage",
     "Stage {stage} of the pipeline ({members}) computes[ {more_pct}] longer than the mean stage",
     "Move layers to other stages, so that all compute as long.",
     "the stage that computes most, at least 5 % beyond the mean stage",
     beside="the mean stage",
 )
+#: Of a stage of a pipeline; comm_stats alone writes it.
+STAGE_RULES: Final = {_STAGE.id: _STAGE}
 
 
-def rank_findings(tables: Tables) -> list[Finding]:
-    """Return the findings on ranks: of a machine one, else one a GPU."""
-    return _findings(tables, set(RULES))
-
-
-def stage_findings(tables: Tables) -> list[Finding]:
-    """Return the findings on slow stages, one a stage."""
-    return _findings(tables, {STAGE_RULE.id})
-
-
-def _findings(tables: Tables, verdicts: set[str]) -> list[Finding]:
+def rank_findings(tables: Tables, rules: Mapping[str, Rule] = RULES) -> list[Finding]:
+    """Return the findings of some verdicts: of a machine or stage one, else one a GPU."""
     frame = tables["rank_verdicts"]
-    rows = records(frame[frame["verdict"].isin(verdicts)])
+    rows = records(frame[frame["verdict"].isin(list(rules))])
     files = records(tables["files"][["host"]].reset_index())
     hosts = {row["Rank"]: row["host"] for row in files}
     keyed = [{**row, "item": _item(row, hosts)} for row in rows]
-    return [_finding(some, hosts) for some in grouped(keyed, "verdict", "item").values()]
+    groups = grouped(keyed, "verdict", "item").items()
+    return [_finding(rules[verdict], some, hosts) for (verdict, _), some in groups]
 
 
 def _item(row: Record, hosts: dict[int, str | None]) -> object:
     """Return what the rows of one finding share."""
-    if row["verdict"] == "slow_host":
-        return hosts.get(row["rank"])
-    return row["stage"] if row["verdict"] == "slow_stage" else (row["rank"], row["device_id"])
+    shared = {"slow_host": hosts.get(row["rank"]), "slow_stage": row["stage"]}
+    return shared.get(row["verdict"], (row["rank"], row["device_id"]))
 
 
-def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
+def _finding(rule: Rule, rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     worst = max(rows, key=lambda row: row["about_ns"] or 0)
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
-    kind, ranks = worst["verdict"], sorted({int(row["rank"]) for row in rows})
+    ranks, is_stage = sorted({int(row["rank"]) for row in rows}), rule.id in STAGE_RULES
     host, listed_ranks = hosts.get(rank), listed([str(item) for item in ranks[:_MOST]])
-    kernel, is_stage = worst["kernel"], kind == STAGE_RULE.id
-    cause = Cause("stage" if is_stage else "rank", rank, device_id, kind)
-    rule = STAGE_RULE if is_stage else RULES[kind]
+    kernel = worst["kernel"]
     return rule.finding(
-        cause=cause,
-        change=None if kind == "profiler" else Change("stages" if is_stage else "rank"),
+        cause=Cause("stage" if is_stage else "rank", rank, device_id, rule.id),
+        change=None if rule.kind == CAPTURE else Change("stages" if is_stage else "rank"),
         details="Its compute beside others is not known." if worst["more_pct"] is None else "",
         fields={
             "ranks": listed_ranks,

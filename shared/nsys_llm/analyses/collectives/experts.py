@@ -3,9 +3,9 @@
 An instance is a dispatch and the combine after it: two exchanges of one group in a row between
 which every member runs expert kernels. The members wait for experts in those of the two to which
 expert kernels made the last member come late: what these took since the exchange before, beyond
-the mean of all members, is half of how much later it came than the mean, or more. Who takes longer
-for all else, too, as a slow GPU does, is measured by its pace; and in a group whose slowest members
-compute less than 1.1 times as long as the mean ones, nobody waits for experts.
+the mean of all members, is half of how much later it came than the mean, or more. In a group whose
+slowest members compute less than 1.1 times as long as the mean ones, nobody waits for experts. Both
+have to hold at the pace of each member, too: a slow GPU takes longer for all else as well.
 """
 
 from __future__ import annotations
@@ -118,13 +118,14 @@ def _group(
     dispatches = _dispatches(every.operation, expert_ns)
     since_ns = np.diff(begin_ns, prepend=begin_ns[..., :1])
     others_ns = (since_ns[0] - since_ns[1]).sum(axis=1, keepdims=True)
-    pace = others_ns / others_ns.mean() if others_ns.all() else 1.0
+    pace = others_ns / others_ns.mean() if others_ns.all() else np.ones(others_ns.shape)
     compute_ns = compute_ns[:, dispatches]
-    at_pace = compute_ns / pace
-    waited_ns = _waited_ns(every.waits_ns, since_ns[1] / pace)
+    waited_ns = every.waits_ns.sum(axis=0)
     waited_ns[~np.isin(np.arange(order.size), [dispatches, dispatches + 1])] = 0
-    if at_pace.max(axis=0).sum() < UNEVEN * at_pace.mean(axis=0).sum():
-        waited_ns[:] = 0
+    for each in (np.ones(pace.shape), pace):
+        times = compute_ns / each
+        is_uneven = times.max(axis=0).sum() >= UNEVEN * times.mean(axis=0).sum()
+        waited_ns[~(is_uneven & _explained(every.waits_ns, since_ns[1] / each))] = 0
     return ExpertGroup(owners, every, waited_ns, dispatches, compute_ns)
 
 
@@ -150,17 +151,17 @@ def _exchanges(collectives: MatchedCollectives, owners: tuple[int, ...], number:
     )
 
 
-def _waited_ns(waits_ns: IntArray, expert_ns: npt.NDArray[np.float64]) -> IntArray:
-    """Return how long all members wait in each exchange, where experts explain it; else 0.
+def _explained(waits_ns: IntArray, expert_ns: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return in which exchanges experts explain how late the last member comes.
 
     Args:
         waits_ns: Shape (members, exchanges).
         expert_ns: Likewise, expert kernels since the exchange before.
     """
-    waited_ns, last = waits_ns.sum(axis=0), waits_ns.argmin(axis=0)[None]
+    last = waits_ns.argmin(axis=0)[None]
     more_ns = np.take_along_axis(expert_ns, last, axis=0)[0] - expert_ns.mean(axis=0)
     # The last one comes later than the mean by what the mean one waits.
-    return np.where(_EXPLAINS * len(waits_ns) * more_ns >= waited_ns, waited_ns, 0)
+    return np.asarray(_EXPLAINS * more_ns >= waits_ns.mean(axis=0))
 
 
 def _dispatches(operation: npt.NDArray[Any], expert_ns: IntArray) -> IntArray:

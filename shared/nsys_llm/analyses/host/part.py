@@ -78,7 +78,7 @@ def host_part(view: RankView) -> HostPart | None:
         tuple(told for of in sums for told in of.rows()),
         tuple(_modules(trace, sums, [*whose, *leaf])),
         tuple(chain.from_iterable(frames)),
-        threads.records.period_ns,
+        threads.records.period_ns({of.thread for of in sums}),
         0 if steps is None else int((~steps.warmup).sum()),
     )
 
@@ -87,6 +87,7 @@ class _Sums:
     """What one thread did in the exposed time of one device.
 
     Attributes:
+        thread: The globalTid.
         samples: Periodic ones in CUDA calls and where the thread ran, shape (3, samples): group,
             state, row in the table.
     """
@@ -95,15 +96,15 @@ class _Sums:
         self, threads: ThreadStates, places: Places, device_id: int, exposed: Exposed
     ) -> None:
         self._threads, self._places, self._device_id = threads, places, device_id
-        thread, records = threads.thread(exposed), threads.records
-        self._tid, self._sample = thread & THREAD_BITS, records.samples(thread)
-        self._has_switches = records.moves(thread)[0].size > 0
+        self.thread, records = threads.thread(exposed), threads.records
+        self._sample = records.samples(self.thread)
+        self._has_switches = records.moves(self.thread)[0].size > 0
         self._places_n = len(places.names) * len(PARTS)
         self._time_ns, self._on_core_ns = Counter[int](), Counter[int]()
         self._found = [np.empty((3, 0), dtype=np.int64)]
         spans = np.column_stack((exposed.start_ns, exposed.end_ns))
-        moved_ns, place = places.line(thread, spans)
-        edges = np.sort(np.append(moved_ns, records.edges_ns(thread)), kind="stable")
+        moved_ns, place = places.line(self.thread, spans)
+        edges = np.sort(np.append(moved_ns, records.edges_ns(self.thread)), kind="stable")
         for rows in small_blocks(exposed.start_ns.size):
             block = exposed.take(rows, exposed.thread)
             low, high = np.searchsorted(edges, (block.start_ns[0], block.end_ns[-1]))
@@ -131,7 +132,8 @@ class _Sums:
     def where(self, group: int) -> tuple[int, int, str, str, str | None]:
         """Return device, thread, cause, part and range of a group."""
         cause, place = divmod(group, self._places_n)
-        return self._device_id, self._tid, CAUSE_NAMES[cause], *self._places.named(place)
+        whose = self._device_id, self.thread & THREAD_BITS
+        return *whose, CAUSE_NAMES[cause], *self._places.named(place)
 
     def rows(self) -> Iterator[HostState]:
         """Yield the sums."""

@@ -6,7 +6,7 @@ core, running on one, unknown. It is unknown before the first recorded switch of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -19,7 +19,7 @@ from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.analyses.host.exposed import Exposed, exposed_stretches, pieces_of
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
+from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import strip_api_version
@@ -67,12 +67,7 @@ class HostRecords:
         empty = Table.empty(("start_ns", "global_tid", "goes_on", "cycles"))
         self._switches = trace.tables.get("thread_switches", empty)
         self._samples = trace.tables.get("cpu_samples", empty)
-        self._switches_of = _by_thread(self._switches)
         self._moves: dict[int, tuple[IntArray, _Bools]] = {}
-
-    @cached_property
-    def _samples_of(self) -> dict[int, IntArray]:
-        return _by_thread(self._samples)
 
     def moves(self, thread: int) -> tuple[IntArray, _Bools]:
         """Return when a thread went onto a core or left it, and whether it ran.
@@ -81,11 +76,11 @@ class HostRecords:
         recorded. After the last one it did what that says. A thread without switches may have run.
         """
         if thread not in self._moves:
-            rows = self._switches_of.get(thread, np.empty(0, dtype=np.int64))
-            at_ns, goes_on = self._switches["start_ns"][rows], self._switches["goes_on"][rows]
+            at_ns, rows = _of_thread(self._switches, thread)
+            runs = self._switches["goes_on"][rows] != 0
             # Leaving one core and going onto another may bear the same time: it is on one then.
-            order = np.lexsort((goes_on, at_ns))
-            at_ns, runs = at_ns[order], goes_on[order] != 0
+            order = np.argsort(2 * at_ns + runs, kind="stable")
+            at_ns, runs = at_ns[order], runs[order]
             before = ~runs[:1] if runs.size else [True]
             last = np.append(at_ns[1:] != at_ns[:-1], True)[: at_ns.size]
             at_ns, runs = at_ns[last], runs[last]
@@ -97,8 +92,9 @@ class HostRecords:
     def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
         """Return how much of a stretch a thread ran; None if it has no switches."""
         at_ns, runs = self.moves(thread)
-        edges = np.concatenate(([start_ns], at_ns.clip(start_ns, end_ns), [end_ns]))
-        return int(np.diff(edges)[runs].sum()) if at_ns.size else None
+        low, high = np.searchsorted(at_ns, (start_ns, end_ns)).tolist()
+        edges = np.concatenate(([start_ns], at_ns[low:high], [end_ns]))
+        return int(np.diff(edges)[runs[low : high + 1]].sum()) if at_ns.size else None
 
     def edges_ns(self, thread: int) -> IntArray:
         """Return when a thread may have changed what it did, ascending."""
@@ -131,8 +127,9 @@ class HostRecords:
 
     def samples(self, thread: int) -> tuple[IntArray, IntArray]:
         """Return the instants of a thread's periodic samples, ascending, and their rows."""
-        rows = self._samples_of.get(thread, np.empty(0, dtype=np.int64))
-        return self._samples["start_ns"][rows], rows
+        at_ns, rows = _of_thread(self._samples, thread)
+        periodic = self._samples["cycles"][rows] == _PERIODIC
+        return at_ns[periodic], rows[periodic]
 
     @cached_property
     def os_calls(self) -> tuple[ThreadCalls, tuple[str, ...], IntArray]:
@@ -157,11 +154,10 @@ class HostRecords:
         lines = ThreadCalls.of(starts, ends, tid, sane_times(starts, ends))
         return lines, (*names, INTERPRETER_LOCK), name
 
-    @cached_property
-    def period_ns(self) -> int | None:
+    def period_ns(self, threads: Iterable[int]) -> int | None:
         """Median distance of two samples of a thread between which it did not leave its core."""
         distances = [np.empty(0, dtype=np.int64)]
-        for thread in self._samples_of:
+        for thread in threads:
             at_ns, _ = self.samples(thread)
             moves_ns, runs = self.moves(thread)
             move, apart = np.searchsorted(moves_ns, at_ns, side="right"), np.diff(at_ns)
@@ -170,15 +166,13 @@ class HostRecords:
         return lower_median(every) if every.size else None
 
 
-def _by_thread(table: Table) -> dict[int, IntArray]:
-    """Return the rows of each thread in order of time; of samples, the periodic ones."""
-    at_ns = table["start_ns"]
-    kept = sane_instants(at_ns)
-    rows = np.flatnonzero(kept & (table["cycles"] == _PERIODIC) if "cycles" in table else kept)
-    rows = rows[np.argsort(at_ns[rows], kind="stable")]  # which sees that they are sorted already
-    threads, code = distinct_codes(table["global_tid"][rows])
-    parts = split_by_code(code, threads.size)
-    return {thread: rows[part] for thread, part in zip(threads.tolist(), parts, strict=True)}
+def _of_thread(table: Table, thread: int) -> tuple[IntArray, IntArray]:
+    """Return the instants of a thread's rows, ascending, and the rows."""
+    rows = np.flatnonzero(table["global_tid"] == thread)
+    at_ns = table["start_ns"][rows]
+    order = np.argsort(at_ns, kind="stable")  # which sees that they are sorted already
+    order = order[sane_instants(at_ns[order])]
+    return at_ns[order], rows[order]
 
 
 @dataclass(frozen=True)

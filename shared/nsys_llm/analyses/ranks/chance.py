@@ -108,11 +108,11 @@ def standings(values: FloatArray, alpha: float = ALPHA) -> list[Standing]:
 def _tests(values: FloatArray, alpha: float) -> list[Standing]:
     """Return the test of each rank, shape (ranks, steps); one alone is not named."""
     ranks_n, steps_n = values.shape
-    if ranks_n < 2:
-        return [Standing(0.0, 0, CHANCE)] * ranks_n
+    if ranks_n < 2 or steps_n < _LEAST_BLOCKS:
+        return [Standing(0.0, 0, CHANCE if ranks_n < 2 else FEW_STEPS)] * ranks_n
     beyond = values - np.median(values, axis=0)
     # Where most values are equal, any other is beyond the usual.
-    most = _MOST_TIMES * float(np.median(np.abs(beyond))) if beyond.size else 0.0
+    most = _MOST_TIMES * float(np.median(np.abs(beyond)))
     beyond = np.clip(beyond, -most, most) if most else beyond
     lengths = block_lengths(beyond)
     tests: dict[int, Standing] = {}
@@ -120,13 +120,14 @@ def _tests(values: FloatArray, alpha: float) -> list[Standing]:
         rows = np.flatnonzero(lengths == length)
         # Blocks that are too short are like the one before: as many fewer say something new.
         used = min(length, steps_n // _LEAST_BLOCKS)
-        if not used:
-            some = [Standing(0.0, 0, FEW_STEPS)] * rows.size
+        blocks_n = steps_n // used
+        last = beyond[:, steps_n - blocks_n * used :]
+        means = last.reshape(ranks_n, blocks_n, used).mean(axis=2)
+        enough = math.log(4) + (1 - blocks_n) * math.log(ranks_n) <= math.log(alpha / 2)
+        if enough and used == length:
+            some = _chernoff_tests(means, rows, alpha)
         else:
-            blocks_n = steps_n // used
-            last = beyond[:, steps_n - blocks_n * used :]
-            means = last.reshape(ranks_n, blocks_n, used).mean(axis=2)
-            some = _block_tests(means, rows, alpha, length / used)
+            some = [_student_test(means, row, alpha, length / used) for row in rows.tolist()]
         tests |= dict(zip(rows.tolist(), some, strict=True))
     return [tests[row] for row in range(ranks_n)]
 
@@ -172,25 +173,8 @@ def block_lengths(beyond: FloatArray) -> IntArray:
     return np.where(rho <= 2 * error, 1, length)
 
 
-def _block_tests(
-    means: FloatArray, rows: IntArray, alpha: float, stretched: float
-) -> list[Standing]:
-    """Return the tests of some ranks by means of blocks.
-
-    Args:
-        means: Shape (ranks, blocks).
-        rows: Of those ranks.
-        alpha: Chance that any of equals is named.
-        stretched: How many times as long blocks would have to be to be unlike the one before.
-    """
-    ranks_n, blocks_n = means.shape
-    enough = math.log(4) + (1 - blocks_n) * math.log(ranks_n) <= math.log(alpha / 2)
-    if enough and stretched == 1:
-        return _chernoff_tests(means, rows, alpha)
-    return [_student_test(means, row, alpha, stretched) for row in rows.tolist()]
-
-
 def _chernoff_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[Standing]:
+    """Return the tests of some ranks by means of blocks, shape (ranks, blocks)."""
     ranks_n, blocks_n = means.shape
     scaled = means / (float(np.abs(means).max()) or 1.0)
     sums = scaled[rows].sum(axis=1)
@@ -214,6 +198,7 @@ def _log_mean(exponents: FloatArray) -> float:
 
 
 def _student_test(means: FloatArray, row: int, alpha: float, stretched: float) -> Standing:
+    """Test one rank by blocks that would have to be `stretched` times as long to differ."""
     ranks_n, blocks_n = means.shape
     rank = means[row]
     others = np.delete(means, row, axis=0)

@@ -41,7 +41,7 @@ class Group:
         steps: Rows of their windows.
         compute_ns: Shape (peers, steps).
         profiler_ns: Likewise, time in which the profiler kept a GPU idle.
-        late_ns: Likewise, see `Arrivals.late_ns`; None where nothing is matched.
+        late_ns: Likewise, see `Arrivals.late_ns`; 0 where nothing is matched.
         slow_hosts: Machines that are named, by the kind of evidence that names them first.
         compute: The test of each peer by its compute time; the size is of the logarithm.
         late: By its lateness, in shares of a step; None where nothing is matched.
@@ -51,7 +51,7 @@ class Group:
     steps: IntArray
     compute_ns: IntArray
     profiler_ns: IntArray
-    late_ns: FloatArray | None
+    late_ns: FloatArray
     slow_hosts: dict[str, Standing]
     compute: list[Standing]
     late: list[Standing] | None
@@ -77,13 +77,14 @@ class Group:
         slow, tests = _tested(values, [gpus[at].host for at in members], alpha)
         profiler_ns = np.array([work.profiler_ns[steps] for work in works])
         late = tests[1] if len(tests) > 1 else None
+        late_ns = np.zeros(compute_ns.shape) if late_ns is None else late_ns
         return cls(tuple(members), steps, compute_ns, profiler_ns, late_ns, slow, tests[0], late)
 
     @cached_property
-    def beyond(self) -> tuple[FloatArray, FloatArray | None]:
-        """Compute time and lateness of each beyond the median of the others."""
-        late_ns = None if self.late_ns is None else others_beyond(self.late_ns)
-        return others_beyond(self.compute_ns.astype(np.float64)), late_ns
+    def beyond(self) -> list[FloatArray]:
+        """Compute time, lateness and profiler's time of each beyond the median of the others."""
+        every = (self.compute_ns, self.late_ns, self.profiler_ns)
+        return [others_beyond(some.astype(np.float64)) for some in every]
 
 
 def sized_standings(values: FloatArray, alpha: float) -> list[Standing]:

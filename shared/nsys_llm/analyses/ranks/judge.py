@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import may_be_stages
-from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray, Standing, others_beyond
+from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray, Standing
 from nsys_llm.analyses.ranks.groups import Group
 from nsys_llm.analyses.ranks.lateness import Arrivals
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
 from nsys_llm.analyses.ranks.schedule import Line
 from nsys_llm.analyses.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
+from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import HOST, IDLE, idle_group
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.wall import DeviceWall, JobWalls, WallKey
@@ -56,20 +57,19 @@ def judged(job: JobWalls, collectives: MatchedCollectives | None = None) -> list
         job: The wall splits, with causes of idle time where the recipe knows them.
         collectives: Those of all ranks; None where nothing is matched.
     """
-    hosts = {rank.key: rank.facts.host if rank.facts else None for rank in job.ranks}
     walls: dict[RankKey, list[DeviceWall]] = {}
     for key, device_id in sorted(job.walls, key=lambda place: place[1]):
         walls.setdefault(key, []).append(job.walls[key, device_id])
     gpus = [
-        Gpu(rank, wall, wall.work, hosts[rank.key], job.rules)
+        Gpu(rank, wall, wall.work, job.rules)
         for rank in job.ranks
         for wall in walls.get(rank.key, ())
         if wall.work is not None
     ]
-    idle = {place: classes[IDLE] for place, classes in job.details.items() if IDLE in classes}
     host_ns = {
-        place: sum(ns for cause, ns in causes.items() if idle_group(cause) == HOST)
-        for place, causes in idle.items()
+        place: sum(ns for cause, ns in classes[IDLE].items() if idle_group(cause) == HOST)
+        for place, classes in job.details.items()
+        if IDLE in classes
     }
     arrivals = None if collectives is None else Arrivals(collectives, gpus)
     return _Judge(gpus, arrivals, host_ns).verdicts()
@@ -93,7 +93,8 @@ class _Judge:
             members.setdefault(number, []).append(at)
         several = [some for some in members.values() if len(some) > 1]
         result = {at: self._row(at, len(some)) for some in members.values() for at in some}
-        if self.arrivals is not None or not may_be_stages([gpu.transfers_n for gpu in self.gpus]):
+        transfers_n = [gpu.communication.get(SEND_RECV, 0) for gpu in self.gpus]
+        if self.arrivals is not None or not may_be_stages(transfers_n):
             for some in several:
                 result |= self._of_group(some, ALPHA / len(several))
         for line in self.lines:
@@ -103,8 +104,9 @@ class _Judge:
     def _row(self, at: int, peers_n: int) -> RankVerdict:
         """Return the row of a GPU that is compared with nobody."""
         number, device_id = self.gpus[at].rank.number or 0, self.gpus[at].wall.device_id
-        row = RankVerdict(number, device_id, self._group[at], self._stage[at], peers_n)
-        return replace(row, reason=ONE_RANK if len(self.gpus) == 1 else NO_PEERS)
+        reason = ONE_RANK if len(self.gpus) == 1 else NO_PEERS
+        place = self._group[at], self._stage[at]
+        return RankVerdict(number, device_id, *place, peers_n, reason=reason)
 
     def _of_group(self, members: Sequence[int], alpha: float) -> dict[int, RankVerdict]:
         group = Group.of(self.gpus, members, self.arrivals, alpha)
@@ -167,18 +169,18 @@ class _Peer:
         usual_ns = np.maximum(group.compute_ns[self._row_at] - more_ns, 1)
         about_ns, paused = None, None
         # Equal parts of a run are no steps: what falls on a border moves between two.
-        if verdict is None and late_ns is not None and self._gpu.work.has_steps:
+        if verdict is None and self._gpu.work.has_steps:
             paused = self._paused(late_ns, more_ns)
             verdict = "pauses" if paused is not None else None
         if verdict not in (None, "profiler"):
-            lost_ns = more_ns if late_ns is None or verdict not in _BY_LATENESS else late_ns
+            lost_ns = late_ns if verdict in _BY_LATENESS else more_ns
             about_ns = self._price(lost_ns, verdict, paused)
         return replace(
             row,
             verdict=verdict,
             kernel=kernel,
             more_pct=100.0 * float(np.expm1(np.log1p(more_ns / usual_ns).mean())),
-            late_ns=None if late_ns is None else float(late_ns.mean()),
+            late_ns=None if group.late is None else float(late_ns.mean()),
             chance=test.chance if test.blocks_n else None,
             blocks_n=test.blocks_n,
             steps_n=group.steps.size,
@@ -187,20 +189,19 @@ class _Peer:
             reason=None if verdict else test.reason or SMALL,
         )
 
-    def _beyond(self) -> tuple[FloatArray, FloatArray | None]:
+    def _beyond(self) -> tuple[FloatArray, FloatArray]:
         """Return its compute time and lateness beyond the median of the others, in each step."""
         group, row = self._group, self._row_at
         if self._slow_host is None:
-            more_ns, late_ns = group.beyond
-            return more_ns[row], None if late_ns is None else late_ns[row]
-        every = (group.compute_ns.astype(np.float64), group.late_ns)
-        usual = [None if some is None else np.median(some[self._others], axis=0) for some in every]
-        late_ns = None if every[1] is None else every[1][row] - usual[1]
-        return every[0][row] - usual[0], late_ns
+            more_ns, late_ns, _ = group.beyond
+            return more_ns[row], late_ns[row]
+        more_ns, late_ns = (
+            some[row] - np.median(some[self._others], axis=0)
+            for some in (group.compute_ns, group.late_ns)
+        )
+        return more_ns, late_ns
 
-    def _why(
-        self, more_ns: FloatArray, late_ns: FloatArray | None
-    ) -> tuple[Verdict | None, Standing]:
+    def _why(self, more_ns: FloatArray, late_ns: FloatArray) -> tuple[Verdict | None, Standing]:
         """Return the verdict by the tests, and the evidence that it rests on.
 
         Compute that drifts too much to be tested still is why a rank is late.
@@ -209,7 +210,7 @@ class _Peer:
             return "slow_host", self._slow_host
         group, row = self._group, self._row_at
         compute, late = group.compute[row], None if group.late is None else group.late[row]
-        if late is not None and late.named and late_ns is not None:
+        if late is not None and late.named:
             late_sum = float(late_ns.sum())
             if self._more_of(lambda gpu: gpu.wall.profiler_ns) >= _EXPLAINS * late_sum:
                 return "profiler", late
@@ -257,14 +258,14 @@ class _Peer:
             return "more_work", most
         return "slow_gpu", None
 
-    def _paused(self, late_ns: npt.NDArray[Any], more_ns: npt.NDArray[Any]) -> _Mask | None:
+    def _paused(self, late_ns: FloatArray, more_ns: FloatArray) -> _Mask | None:
         """Return the steps of pauses, where these hold half of its lateness and are worth it.
 
         A step in which it computed longer, as with hot experts, or the profiler held it up for
         longer, is late for that.
         """
         usual_ns = max(float(np.median(np.abs(late_ns))), 1.0)
-        held_ns = others_beyond(self._group.profiler_ns.astype(np.float64))[self._row_at]
+        held_ns = self._group.beyond[2][self._row_at]
         steps = (late_ns > _PAUSE_TIMES * usual_ns) & (more_ns + held_ns < _EXPLAINS * late_ns)
         sums = np.maximum(late_ns, 0)
         if not steps.any() or 2 * sums[steps].sum() < sums.sum():
@@ -273,23 +274,22 @@ class _Peer:
         enough = about_ns is not None and about_ns >= _LEAST_PAUSES * self._gpu.wall.span_ns
         return steps if enough else None
 
-    def _price(
-        self, more_ns: npt.NDArray[Any], verdict: Verdict, chosen: _Mask | None
-    ) -> int | None:
+    def _price(self, more_ns: FloatArray, verdict: Verdict, chosen: _Mask | None) -> int | None:
         """Return what the others wait for; None where nobody does."""
         peers_n = len(self._others) + 1
         share = (peers_n - 1) / peers_n if verdict == "more_work" else 1.0
+        lost_ns = more_ns
         if self._arrivals is None:
             gpus = [gpu for gpu in self._gpus if gpu is not self._gpu]
             most_ns = max((gpu.wall.communication_ns for gpu in gpus), default=0)
-            about = min(share * float(more_ns.sum()), most_ns)
         else:
             rows = set(range(len(self._group.gpus))) - set(self._others)
             culprits = [self._group.gpus[row] for row in rows]
             last, waits = self._arrivals.waiting(culprits, self._group.steps)
             last = last if chosen is None else last & chosen
             most_ns = int(waits[:, last].sum(axis=1).max(initial=0))
-            about = min(share * float(more_ns[last].sum()), most_ns)
+            lost_ns = more_ns[last]
+        about = min(share * float(lost_ns.sum()), most_ns)
         # What other steps cost is known of none that a filter or the capture cuts.
         about *= self._gpu.steps_n / max(self._group.steps.size, 1)
         if verdict not in _BY_LATENESS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,15 +50,10 @@ class Arrivals:
 
     def __init__(self, collectives: MatchedCollectives, gpus: Sequence[Gpu]) -> None:
         """Take the collectives whose members are known with confidence."""
-        self._collectives = collectives
-        devices = [(device.rank.key, device.device_id) for device in collectives.devices]
-        gpu_of, device_of = (
-            {key: at for at, key in enumerate(keys)}
-            for keys in ([gpu.key for gpu in gpus], devices)
-        )
-        self._gpu_of = [gpu_of.get(key, -1) for key in devices]
-        self._device_of = [device_of.get(gpu.key, -1) for gpu in gpus]
-        self._gpus = gpus
+        self._collectives, self._gpus = collectives, gpus
+        gpu_of = {gpu.key: at for at, gpu in enumerate(gpus)}
+        self._gpu_of = [gpu_of.get(key, -1) for key in collectives.owners]
+        self._device_of = [collectives.owners.get(gpu.key, -1) for gpu in gpus]
 
     @cached_property
     def stages(self) -> Stages:
@@ -135,7 +130,10 @@ class Arrivals:
         row_of = {gpu: row for row, gpu in enumerate(group)}
         by_members: dict[tuple[int, ...], FloatArray] = {}
         any_met = False
-        for met, places in self._of_group(group):
+        for met in self._met:
+            places = [place for place, gpu in enumerate(met.gpus) if gpu in row_of]
+            if len(places) < 2:
+                continue
             beyond = others_beyond(met.arrival_ns[places].astype(np.float64))
             beyond[np.abs(beyond) <= met.least_ns] = 0.0
             members = tuple(met.gpus[place] for place in places)
@@ -197,14 +195,6 @@ class Arrivals:
                     wait_ns = (last_ns - met.arrival_ns[at])[chosen]
                     np.add.at(waits[met.gpus[at]], step[chosen], wait_ns)
         return np.asarray(waits.any(axis=0)), waits
-
-    def _of_group(self, group: Sequence[int]) -> Iterator[tuple[_Met, list[int]]]:
-        """Yield collectives that at least two peers have, and the places of these."""
-        chosen = set(group)
-        for met in self._met:
-            places = [place for place, gpu in enumerate(met.gpus) if gpu in chosen]
-            if len(places) > 1:
-                yield met, places
 
     def _steps(self, gpu: int, end_ns: IntArray, steps: IntArray) -> IntArray:
         """Return in which of the steps a GPU left each collective; -1 for none."""

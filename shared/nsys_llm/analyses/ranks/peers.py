@@ -18,7 +18,7 @@ import numpy as np
 from nsys_llm.analyses.device.places import device_places
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
-from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
+from nsys_llm.taxonomy.communication import is_communication, operation_of
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.wall import DeviceWall, DeviceWork
 
@@ -36,20 +36,23 @@ class Gpu:
         rank: Its rank.
         wall: Its wall split.
         work: What it computed.
-        host: Of the machine; None where it is not known.
         rules: Tell the operations of its kernels.
     """
 
     rank: Rank
     wall: DeviceWall
     work: DeviceWork
-    host: str | None
     rules: RuleSet
 
     @property
     def key(self) -> tuple[Any, int]:
         """Its rank and device."""
         return self.rank.key, self.wall.device_id
+
+    @property
+    def host(self) -> str | None:
+        """Its machine; None where it is not known."""
+        return self.rank.facts.host if self.rank.facts else None
 
     @property
     def compute_ns(self) -> int:
@@ -91,14 +94,8 @@ class Gpu:
     @cached_property
     def shapes(self) -> _Mix:
         """Share of its launches by name, grid and block."""
-        names = [None if is_communication(name) else name for name in self.work.names]
-        return _shares(
-            {
-                (names[row[0]], *row[1:7]): row[7]
-                for row in self.work.launches.tolist()
-                if names[row[0]]
-            }
-        )
+        rows = [(self.work.names[row[0]], *row[1:8]) for row in self.work.launches.tolist()]
+        return _shares({row[:7]: row[7] for row in rows if not is_communication(row[0])})
 
     @cached_property
     def communication(self) -> Mapping[str, int]:
@@ -110,11 +107,6 @@ class Gpu:
                 counts[operation_of(name)] = counts.get(operation_of(name), 0) + row[7]
         return counts
 
-    @property
-    def transfers_n(self) -> int:
-        """Kernels that send or receive."""
-        return self.communication.get(SEND_RECV, 0)
-
 
 def _shares(counts: Mapping[Any, int]) -> _Mix:
     whole = max(sum(counts.values()), 1)
@@ -122,10 +114,10 @@ def _shares(counts: Mapping[Any, int]) -> _Mix:
 
 
 def in_common(one: _Mix, other: _Mix) -> float:
-    """Return what two mixes have in common, 0 to 1."""
+    """Return what two mixes have in common, 0 to 1; of numbers of launches how many."""
     if not one and not other:  # whole graphs alone
         return 1.0
-    return sum(min(share, other.get(key, 0.0)) for key, share in one.items())
+    return sum(min(amount, other.get(key, 0)) for key, amount in one.items())
 
 
 def peer_groups(
@@ -142,29 +134,26 @@ def peer_groups(
     numbers = {key: at for at, key in enumerate({gpu.rank.key: None for gpu in gpus})}
     devices = [(numbers[gpu.rank.key], gpu.wall.device_id, gpu.compute_ns) for gpu in gpus]
     places = device_places(*np.array(devices, dtype=np.int64).reshape(-1, 3).T).tolist()
-    groups: list[list[int]] = []
+    number_of: dict[int, int] = {}
     result = []
     firsts: dict[tuple[int, int | None], list[int]] = {}
     for at, gpu in enumerate(gpus):
         own = firsts.setdefault((places[at], apart[at]), [])
-        for number in own:
-            first = groups[number][0]
+        for first in own:
             if _alike(gpus[first], gpu, None if joined is None else joined[first] == joined[at]):
-                groups[number].append(at)
-                result.append(number)
+                result.append(number_of[first])
                 break
         else:
-            own.append(len(groups))
-            result.append(len(groups))
-            groups.append([at])
+            own.append(at)
+            number_of[at] = len(number_of)
+            result.append(number_of[at])
     return result
 
 
 def _meet(one: Gpu, other: Gpu) -> bool:
     """Return whether two communicate in the same way, and equally often."""
-    some, others = one.communication, other.communication
-    shared_n = sum(min(n, others.get(kind, 0)) for kind, n in some.items())
-    return shared_n >= COMMON * max(sum(some.values()), sum(others.values()), 1)
+    most_n = max(sum(gpu.communication.values()) for gpu in (one, other))
+    return most_n > 0 and in_common(one.communication, other.communication) >= COMMON * most_n
 
 
 def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
@@ -173,8 +162,8 @@ def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
     if together:
         # One that launches more of some has more work: what the other does is what they share.
         shares = in_common(_shares(one.operations), _shares(other.operations))
-        less = min(sum(one.operations.values()), sum(other.operations.values()))
-        shared_n = sum(min(n, other.operations.get(key, 0)) for key, n in one.operations.items())
-        return shares >= COMMON or (less > 0 and shared_n >= COMMON * less)
+        less_n = min(sum(gpu.operations.values()) for gpu in (one, other))
+        shared_n = in_common(one.operations, other.operations)
+        return shares >= COMMON or (less_n > 0 and shared_n >= COMMON * less_n)
     known = one.work.has_shapes and other.work.has_shapes
     return known and in_common(one.shapes, other.shapes) >= COMMON

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.report.records import Tables, grouped, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES
 
@@ -25,39 +23,28 @@ def bind(walls: Walls, gpu: Gpu) -> bool:
     return most and copies_ns > walls.class_ns(*gpu, COMPUTE)
 
 
-@dataclass(frozen=True)
 class Copies:
-    """Copies of each GPU; without the tables of llm_hotspots only those of the wall split.
+    """Copies of each GPU; without the tables of llm_hotspots only those of the wall split."""
 
-    Attributes:
-        walls: The table `wall`.
-        rows: Of memops, by GPU.
-        exposed: Of overlap, by GPU.
-    """
-
-    walls: Walls
-    rows: Mapping[Gpu, Sequence[Record]]
-    exposed: Mapping[Gpu, Record]
-
-    @classmethod
-    def of(cls, tables: Tables, walls: Walls) -> Copies:
-        """Read the tables, where they are there."""
-        if "overlap" not in tables:
-            return cls(walls, {}, {})
-        by_gpu = grouped(records(tables["memops"]), "rank", "device_id").items()
-        overlap = {(row["rank"], row["device_id"]): row for row in records(tables["overlap"])}
-        return cls(walls, {(rank, device): some for (rank, device), some in by_gpu}, overlap)
+    def __init__(self, tables: Tables, walls: Walls) -> None:
+        """Read memops and overlap, where they are there."""
+        memops, overlap = (
+            records(tables[name]) if name in tables else [] for name in ("memops", "overlap")
+        )
+        self._walls = walls
+        self._rows = grouped(memops, "rank", "device_id")
+        self._exposed = {(row["rank"], row["device_id"]): row for row in overlap}
 
     def sizes(self, gpu: Gpu, kind: str | None) -> tuple[float, float]:
         """Return bound and usual size for copies of a kind, ns; of all where it is None."""
-        rows, exposed = self.rows.get(gpu, ()), self.exposed.get(gpu)
-        bound_ns = self.walls.class_ns(*gpu, COPIES)
+        rows, exposed = self._rows.get(gpu, ()), self._exposed.get(gpu)
+        bound_ns = self._walls.class_ns(*gpu, COPIES)
         if kind is not None and exposed is not None:
             bound_ns = min(bound_ns, sum(row["exposed_ns"] for row in rows if row["kind"] == kind))
-        usual: list[float] = [min(bound_ns, self.walls.class_ns(*gpu, COMPUTE))]
+        usual: list[float] = [min(bound_ns, self._walls.class_ns(*gpu, COMPUTE))]
         if exposed is not None and kind in (None, *_WAYS):
             usual.append(min(exposed["exposed_htod_ns"], exposed["exposed_dtoh_ns"], bound_ns))
             usual.append(_HALF * min(exposed["exposed_pageable_ns"], bound_ns))
-        if bind(self.walls, gpu):
+        if bind(self._walls, gpu):
             usual.append(_HALF * bound_ns)
         return bound_ns, max(usual)

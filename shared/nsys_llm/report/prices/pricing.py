@@ -14,7 +14,7 @@ from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import PERFORMANCE, Finding
 from nsys_llm.report.price import Basis, Price
 from nsys_llm.report.prices.copies import Copies
-from nsys_llm.report.prices.replays import Replayed, Replays
+from nsys_llm.report.prices.replays import Replays
 from nsys_llm.report.prices.steps import SpanSteps
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.walls import Gpu, Walls
@@ -64,8 +64,8 @@ class Prices:
         """Read what is there of the tables that tell prices."""
         self._walls = Walls(tables)
         self._replays = Replays(tables, self._walls)
-        self._steps = SpanSteps.of(tables)
-        self._copies = Copies.of(tables, self._walls)
+        self._steps = SpanSteps(tables)
+        self._copies = Copies(tables, self._walls)
         verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
         self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
 
@@ -105,21 +105,16 @@ class Prices:
         )
         if replayed is None:
             return *usual, None
-        reason = replayed.reason
+        step_ns, reason = replayed
+        gain_ns = step_ns * self._steps.replayed_n
         if reason is None and not self._steps.are_span(span_ns):
             reason = "not_replayed"
-        gain_ns = self._in_steps(replayed)
-        if change.kind == "rank" and reason is None and gain_ns is not None:
+        if change.kind == "rank" and reason is None:
             if size.usual_ns is None:
                 return None, None, None
             if 2 * gain_ns < size.usual_ns:
                 reason = "contradicted"
-        if reason is not None or gain_ns is None:
-            return *usual, reason
-        return gain_ns, "replay", None
-
-    def _in_steps(self, replayed: Replayed) -> float | None:
-        return None if replayed.gain_ns is None else replayed.gain_ns * self._steps.replayed_n
+        return (gain_ns, "replay", None) if reason is None else (*usual, reason)
 
     def _kernels(self, gpu: Gpu, change: Change) -> _Size:
         time_ns, levers = change.time_ns or 0.0, load_kernel_levers()
@@ -143,8 +138,8 @@ class Prices:
     def _copy(self, gpu: Gpu, change: Change) -> _Size:
         sizes = self._copies.sizes(gpu, change.name)
         # No fix of some copies gains more than a job without any.
-        without = self._replays.row("copies=0", change)
-        return _Size((COPIES,), *sizes, None if without.reason else self._in_steps(without))
+        step_ns, reason = self._replays.row("copies=0", change)
+        return _Size((COPIES,), *sizes, None if reason else step_ns * self._steps.replayed_n)
 
     def _host(self, gpu: Gpu, change: Change) -> _Size:
         """Idle time by host causes, and what others wait for this rank's host."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from nsys_llm.report.changes import Change
@@ -20,19 +19,13 @@ _PACED_SHARE: Final = 0.05
 #: Changes of which a wait's own length, or a host that was not recorded, tells too little.
 _OF_DEVICES: Final = ("kernels", "transfer", "copies", "rank")
 _OVER_RANKS: Final = ("transfer", "rank")
+#: Rows of `what_if`: of changes whose name is part of their text, and of others.
+_NAMED: Final = {"kernels": "kernels:{}", "wait": "wait:{}"}
+_REPLAYS: Final = {"transfer": "transfer=0.5", "host": "host=0"}
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """What the replay of a change says.
-
-    Attributes:
-        gain_ns: Of a mean step of the job; None where there is no replay.
-        reason: Why it does not count; None where it does.
-    """
-
-    gain_ns: float | None
-    reason: str | None
+#: What a mean step of the job gains, ns, and why that does not count; None where it does.
+Replayed = tuple[float, str | None]
 
 
 class Replays:
@@ -49,21 +42,22 @@ class Replays:
 
     def of(self, change: Change, rank: int | None) -> Replayed | None:
         """Return what a replay says of a change; None where no replay is of such a change."""
-        text = change.replay
+        text = None if change.name is None else _NAMED.get(change.kind, "").format(change.name)
+        text = _REPLAYS.get(change.kind, text)
         if change.kind == "rank":
             # Of a machine that is slow all ranks are replayed.
             machine = f"machine:{self._hosts.get(rank)}"
             text = machine if machine in self._rows else f"rank:{self._walls.file(rank or 0)}"
-        return None if text is None else self.row(text, change)
+        return self.row(text, change) if text else None
 
     def row(self, text: str, change: Change) -> Replayed:
         """Return what one row of `what_if` says of a change."""
         if self._is_off:
-            return Replayed(None, "residual")
+            return 0.0, "residual"
         row = self._rows.get(text)
         if row is None or row["gain_ns"] is None:
-            return Replayed(None, "not_replayed")
-        return Replayed(max(float(row["gain_ns"]), 0.0), self._doubt(change, row))
+            return 0.0, "not_replayed"
+        return max(float(row["gain_ns"]), 0.0), self._doubt(change, row)
 
     def _doubt(self, change: Change, row: Record) -> str | None:
         """Return why a replay does not count, although it fits what was recorded."""
