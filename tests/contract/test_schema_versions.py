@@ -34,12 +34,20 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "projected": ("--filter-projected-nvtx", "ncclGroup@NCCL"),
     "device": ("--device", "1"),
 }
+RANGES = ("range", "projected")
 
 # At night every recipe, version and kind, and options where the oldest and the newest meet each
 # reader. CI takes the recipes in turn over the oldest and the newest, and each option once.
 ENDS = ((OLDEST, "sqlite_lazy"), (OLDEST, "parquet"), (NEWEST, "parquet"))
 PLAIN = [(recipe, *export, "plain") for recipe in RECIPES for export in EXPORTS]
-WITH_OPTIONS = [(recipe, *end, name) for recipe in RECIPES for end in ENDS for name in OPTIONS]
+WITH_OPTIONS = [
+    (recipe, *end, name)
+    for recipe in RECIPES
+    for end in ENDS
+    for name in OPTIONS
+    # Ranges without collectives, on ranks without a steady clock: no clock is common to them.
+    if recipe not in ("llm_overview", "step_budget") or end[0] != OLDEST or name not in RANGES
+]
 IN_CI = [(recipe, *end, "plain") for recipe, end in zip(RECIPES, cycle(ENDS), strict=False)]
 IN_CI += [("llm_hotspots", *end, name) for name, end in zip(OPTIONS, cycle(ENDS), strict=False)][1:]
 CASES = nightly_but(dict.fromkeys([*PLAIN, *WITH_OPTIONS]), IN_CI)
@@ -213,7 +221,7 @@ def test_what_versions_write_in_ways_of_their_own_is_in_the_expected_tables(expe
     hotspots = expected("llm_hotspots", "plain")
     flush = by_row(hotspots["overheads"])[0]
     # 62-65, while nothing ran.
-    assert (flush["rank"], flush["owner"], flush["total_ns"]) == (0, "profiler", 3)
+    assert (flush["rank"], flush["owner"], flush["union_ns"]) == (0, "profiler", 3)
     assert hotspots["memory"]["rank"]
     assert hotspots["gpu_metrics"]["rank"]
     # g3 of both ranks, by the range in which it was captured.
