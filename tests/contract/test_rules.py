@@ -14,7 +14,7 @@ from nsys_llm.report import run_findings, run_texts
 from nsys_llm.report.findings import SCOPES, SEVERITIES
 from nsys_llm.report.price import Price
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rank_findings import STAGE_RULE
+from nsys_llm.report.rank_findings import STAGE_RULES
 from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
@@ -81,7 +81,7 @@ def test_every_row_is_used(book):
     rules, modules = BOOKS[book]
     levers = set(load_kernel_levers())
     # Those on ranks are named by the verdict, in one place for all recipes.
-    assert set(rules) - texts_of(modules) - levers - {*RANK_RULES, STAGE_RULE.id} == set()
+    assert set(rules) - texts_of(modules) - levers - {*RANK_RULES, *STAGE_RULES} == set()
     # A lever's rule is named by the data.
     assert set(rules) & levers in (set(), levers)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import pandas as pd
 import pytest
 
@@ -20,12 +22,14 @@ from nsys_llm.report.prices.steps import SpanSteps
     ],
 )
 def test_only_steps_that_are_cut_count_in_proportion(marks, last_ns, replayed_n):
+    wall_ns = [100, 100, last_ns]
     tables = {
-        "job_steps": pd.DataFrame({"mark": marks, "wall_ns": [100, 100, last_ns]}),
+        "job_steps": pd.DataFrame({"mark": marks, "wall_ns": wall_ns}),
         "rank_edges": pd.DataFrame({"step_unit": ["step"]}),
     }
-    steps = SpanSteps.of(tables)
+    mean_ns = fmean(ns for ns, mark in zip(wall_ns, marks, strict=True) if not mark)
+    steps = SpanSteps(tables)
     assert steps.replayed_n == pytest.approx(replayed_n)
-    assert steps.in_span((0, 0), 50 * last_ns) == pytest.approx(50 * last_ns / steps.mean_ns)
-    assert steps.are_span(int(9.9 * replayed_n * steps.mean_ns))
-    assert not steps.are_span(int(10.1 * replayed_n * steps.mean_ns))
+    assert steps.in_span((0, 0), 50 * last_ns) == pytest.approx(50 * last_ns / mean_ns)
+    assert steps.are_span(int(9.9 * replayed_n * mean_ns))
+    assert not steps.are_span(int(10.1 * replayed_n * mean_ns))
