@@ -216,6 +216,7 @@ def test_each_of_many_kernel_names_is_matched_with_few_patterns_once(tmp_path, m
     assert 0 < len(tried) <= 2 * names_n
 
 
+@pytest.mark.nightly
 def test_ranges_nested_very_deep_make_no_path_of_their_depth(tmp_path):
     deep_n = 1_200
     report, at_ns = kernels(deep_n), np.arange(deep_n)

@@ -89,6 +89,8 @@ def content(path: Path) -> bytes:
     "tail_stats-parquet",
     "idle_gaps-parquet",
     "step_budget-parquet",
+    "llm_hotspots-sqlite",
+    "nvtx_phase_attribution-sqlite",
 )
 @pytest.mark.parametrize(
     ("recipe", "kind"),

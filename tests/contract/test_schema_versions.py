@@ -294,6 +294,7 @@ def newer(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.nightly("llm_overview")
 @pytest.mark.parametrize("recipe", nightly_but(RECIPES, ("llm_overview", "trace_diff")))
 def test_a_newer_schema_gives_the_same_tables(newer, expected, recipe):
     assert results(recipe, newer) == expected(recipe, "plain")

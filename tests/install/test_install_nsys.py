@@ -188,6 +188,7 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
     assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "nothing to remove")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no compiler")
 def test_the_library_that_this_run_built_is_placed_used_and_taken_away(
     nsight, packages, checkout, tmp_path

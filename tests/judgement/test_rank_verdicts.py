@@ -115,7 +115,7 @@ def test_steps_that_a_filter_cuts_cost_as_much_as_the_others(tmp_path):
     assert shares[1] == pytest.approx(shares[0], rel=0.05)
 
 
-@pytest.mark.nightly("1")
+@pytest.mark.nightly("1", "0-1")
 @pytest.mark.parametrize("ranks", ["0-1", "1"])
 def test_waiting_for_ranks_that_were_not_read_is_no_transfer(ranks, tmp_path):
     """Rank 2 is slow, and left out: the others' waiting for it was half of a usual fix."""

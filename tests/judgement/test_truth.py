@@ -90,6 +90,8 @@ def test_launches_of_equal_ranks_are_ahead():
     "pauses-1",
     "serial_copies-1",
     "slow_launches-1",
+    "more_work-1",
+    "transfer-1",
 )
 @pytest.mark.parametrize(("kind", "seed"), RIGHT)
 def test_the_first_words_are_right(kind, seed):
@@ -97,7 +99,7 @@ def test_the_first_words_are_right(kind, seed):
     assert (result.right, result.near, result.falsely, result.broken) == (1.0, True, "", "")
 
 
-@pytest.mark.nightly("full_queue", "prefill_apart", "graphs_and_prefill")
+@pytest.mark.nightly("full_queue", "prefill_apart", "graphs_and_prefill", "equal_ranks")
 @pytest.mark.parametrize("kind", INNOCENT)
 def test_what_is_innocent_is_not_blamed(kind):
     result = score(f"{kind}{HEALED}", 1)

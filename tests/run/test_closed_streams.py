@@ -53,6 +53,7 @@ def shell(words: str, cwd: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.nightly(">/dev/full-standard output cannot be written (No space left on device)--3")
 @pytest.mark.parametrize(
     ("streams", "said", "file", "code"),
     nightly_but(

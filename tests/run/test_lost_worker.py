@@ -54,6 +54,7 @@ def command(file: Path, ranks: Path, output: Path) -> list[str | Path]:
     return [sys.executable, "-m", "nsys_llm.run.cli", RECIPE, *words, "--output", output]
 
 
+@pytest.mark.nightly
 def test_what_a_killed_worker_had_done_and_was_doing_is_done_again(ranks, tmp_path):
     mark, preload = tmp_path / "at rank 5", tmp_path / "stuck.py"
     preload.write_text(STUCK.format(mark=str(mark)))

@@ -58,6 +58,7 @@ def test_a_separate_worker_gives_the_same_tables(remote, rank_set, way, tmp_path
     assert after > before, "the work was not done by this cluster"
 
 
+@pytest.mark.nightly
 def test_a_failure_on_a_separate_worker_is_told_here(remote, rank_set, tmp_path):
     (rank_set / "rank2.sqlite").write_bytes(b"")
     words = ["--input", rank_set, "--output", "out", "--scheduler-file", remote]

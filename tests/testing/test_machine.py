@@ -169,6 +169,7 @@ def test_graphs_begin_after_their_streams_and_end_before_them(outcomes):
 # ---- paths ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_paths_cover_each_nanosecond_of_their_windows_once(outcomes):
     for outcome in outcomes:

@@ -14,7 +14,7 @@ from quick_run import quick
 UNMATCHED = (13, 18)
 
 
-@pytest.mark.nightly("2", "6", "10", "14", "8")
+@pytest.mark.nightly("2", "6", "10", "14", "8", "12")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [seed for seed in seeds(20, 8) if seed not in UNMATCHED])
 def test_microbatches_are_those_of_the_schedule(seed, tmp_path, monkeypatch):

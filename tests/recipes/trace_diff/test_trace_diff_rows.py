@@ -13,6 +13,7 @@ from quick_run import quick
 PAUSES = {2: 2_000_000, 5: 3_000_000, 8: 4_000_000, 11: 6_000_000}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_pauses_of_one_rank_are_bursts_and_say_where(tmp_path):
     before = Job(HOST_BOUND, ranks=4, steps=15)
@@ -78,6 +79,7 @@ def test_missing_ranks_are_said_and_nothing_is_concluded_from_them(
     assert f"{left_n} -> 4 ranks: {are_missing} in the baseline; {left_n} compared" in said.lines
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_ranks_that_each_run_lacks_are_said_and_without_a_common_one_nothing_is(tmp_path):
     runs = [Job(ranks=3, steps=12, without=without) for without in ((0,), (2,), (1, 2))]
