@@ -31,8 +31,7 @@ needs_lab = pytest.mark.skipif(
 PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
 FIGURES_N = {"llm_overview": 3, "trace_diff": 2}
-#: Of which CI opens the notebook in JupyterLab, and the page.
-IN_LAB = ("llm_overview",)
+#: Of which CI opens the page.
 ON_PAGES = ("llm_hotspots", "llm_overview", "trace_diff")
 DRAWN = "document.documentElement.dataset.drawn"
 #: What a script of a name would have left, and elements that only a name would bring.
@@ -267,8 +266,9 @@ def test_figures_of_the_page_follow_its_width_and_keep_their_height(made, page):
         assert [height for _, height in page.run(SIZES)] == [height for _, height in before]
 
 
+@pytest.mark.nightly
 @needs_lab
-@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), IN_LAB))
+@pytest.mark.parametrize("recipe", recipe_names())
 def test_jupyterlab_shows_the_figures_on_opening_and_runs_again(made, lab, lab_page, recipe):
     wanted_n = figures_n(made / recipe)
     show_in_lab(lab_page, recipe)

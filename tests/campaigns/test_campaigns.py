@@ -23,7 +23,7 @@ CASES = {
     "parquet": 3,
     "parquet-reader": 4,
     "payloads": 3,
-    "sqlite": 5,
+    "sqlite": 3,
     "sqlite-reader": 8,
 }
 #: The others start commands of their own, some of these for CI as well.

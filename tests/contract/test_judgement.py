@@ -93,6 +93,7 @@ def test_the_demo(demo_set, baseline, side):
     assert 13.05 <= first["gain_pct"] <= 16
 
 
+@pytest.mark.nightly("h100_mfu_ranks/before")
 @pytest.mark.traces
 @pytest.mark.parametrize("name", nightly_but(EVERY_H100, H100[:1]))
 def test_real_traces(traces, name):

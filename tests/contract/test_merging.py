@@ -35,7 +35,7 @@ def by_a_tree(seed, parts, recipe):
     return waiting[0]
 
 
-@pytest.mark.nightly("nvtx_phase_attribution", "tail_stats")
+@pytest.mark.nightly("nvtx_phase_attribution", "tail_stats", "step_budget")
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), BY_DAY))
 def test_every_table_is_the_same_whatever_the_tree_of_merging(demo, monkeypatch, recipe):
     words = ["--baseline", str(demo / "baseline")] if load_manifest(recipe).sided else []
