@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.collectives.experts import UNEVEN, ExpertGroup, find_experts
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.report.columns import nullable
+from nsys_llm.report.records import Record, records
 
 from .job import CommJob
 
@@ -24,13 +26,13 @@ _LEAST_STEPS: Final = 5
 _SAME: Final = 0.8
 
 
-def expert_rows(job: CommJob, frame: pd.DataFrame) -> list[dict[str, Any]]:
+def expert_rows(job: CommJob, frame: pd.DataFrame) -> list[Record]:
     """Return one row an instance; `frame` is that of `collective_frame`."""
     if frame.empty:
         return []
     known = frame.set_index(["sequence_id", "ordinal"])[["group", "step"]]
     frames = [_rows(job, group, known) for group in find_experts(job.collectives)]
-    return [row for rows in frames for row in rows.to_dict("records")]
+    return [row for rows in frames for row in records(rows)]
 
 
 def _rows(job: CommJob, group: ExpertGroup, known: pd.DataFrame) -> pd.DataFrame:
@@ -44,9 +46,8 @@ def _rows(job: CommJob, group: ExpertGroup, known: pd.DataFrame) -> pd.DataFrame
     rows["max_ns"], rows["mean_ns"] = compute_ns.max(axis=0), compute_ns.mean(axis=0)
     rows["cost_ns"] = rows["max_ns"] - rows["mean_ns"]
     rows["late_ns"] = waited_ns[group.dispatches] + waited_ns[combines]
-    in_step = rows["step"] != NULL_INT
-    rows["pattern"] = _pattern(rows[in_step])
-    return rows.assign(step=rows["step"].astype(object).where(in_step, None))
+    rows["pattern"] = _pattern(rows[rows["step"] != NULL_INT])
+    return rows.assign(step=nullable(rows["step"].to_numpy()))
 
 
 def _pattern(rows: pd.DataFrame) -> str | None:
