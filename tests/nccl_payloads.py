@@ -38,6 +38,7 @@ SCHEMAS: Final[Mapping[int, Sequence[tuple[int, str]]]] = {
 }
 SCHEMA_OF: Final = {
     "ncclAllGather": 4,
+    "ncclAlltoAll": 4,
     "ncclAllReduce": 5,
     "ncclBroadcast": 6,
     "ncclReduceScatter": 7,

@@ -61,8 +61,8 @@ def test_a_clock_that_an_older_schema_lacks_is_none(tmp_path, kind):
 def test_what_linux_allows_to_be_sampled_is_its_level(tmp_path, recorded, level):
     path = write(TraceBuilder(), tmp_path, "sqlite")
     with closing(sqlite3.connect(path)) as database:
-        told = "UPDATE TARGET_INFO_SYSTEM_ENV SET name = 'LinuxParanoidLevel', value = ?"
-        database.execute(f"{told} WHERE name = 'OsDescription'", (recorded,))
+        update = "UPDATE TARGET_INFO_SYSTEM_ENV SET name = 'LinuxParanoidLevel', value = ?"
+        database.execute(f"{update} WHERE name = 'OsDescription'", (recorded,))
         database.commit()
     assert facts_of(path).paranoid_level == level
 

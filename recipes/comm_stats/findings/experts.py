@@ -31,10 +31,11 @@ def uneven_experts(tables: Tables) -> pd.DataFrame:
 def late_experts(rows: pd.DataFrame, tables: Tables) -> tuple[int, float]:
     """Return what even experts gain, ns, and the share of all waiting that is for experts.
 
-    Groups wait beside each other, so that counts of which the experts cost most. How much later
-    the last rank comes than the mean one is what the mean one waits.
+    Ranks wait beside each other, so that counts whose experts cost most, in all of their groups.
+    How much later the last rank comes than the mean one is what the mean one waits.
     """
-    late_ns = int(rows.groupby("group")["late_ns"].sum().max())
+    ranks = rows["group"].map(tables["groups"].set_index("group")["ranks"])
+    late_ns = int(rows.groupby(ranks)["late_ns"].sum().max())
     walls = Walls(tables)
     experts_ns, other_ns = (
         sum(walls.detail_ns(gpu, COMMUNICATION, detail) for gpu in walls.gpus)

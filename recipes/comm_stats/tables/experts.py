@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from nsys_llm.analyses.collectives.experts import UNEVEN, ExpertGroup, find_experts
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import nullable
+from nsys_llm.report.records import Record, records
 
-from .groups import CommGroup
 from .job import CommJob
 
 #: How the slowest rank moves.
@@ -27,58 +26,38 @@ _LEAST_STEPS: Final = 5
 _SAME: Final = 0.8
 
 
-def expert_rows(job: CommJob, groups: Sequence[CommGroup]) -> list[dict[str, Any]]:
-    """Return one row an instance."""
-    group_of = {at: group.number for group in groups for at in group.rows}
-    return [row for some in find_experts(job.collectives) for row in _rows(job, some, group_of)]
+def expert_rows(job: CommJob, frame: pd.DataFrame) -> list[Record]:
+    """Return one row an instance; `frame` is that of `collective_frame`."""
+    if frame.empty:
+        return []
+    known = frame.set_index(["sequence_id", "ordinal"])[["group", "step"]]
+    frames = [_rows(job, group, known) for group in find_experts(job.collectives)]
+    return [row for rows in frames for row in records(rows)]
 
 
-def _rows(job: CommJob, group: ExpertGroup, group_of: Mapping[int, int]) -> list[dict[str, Any]]:
-    rows, layers = [], Counter[int]()
-    members_n = len(group.owners)
-    steps = _steps(job, group)
-    for at, compute_ns in zip(group.dispatches.tolist(), group.compute_ns.T, strict=True):
-        hot, step = int(compute_ns.argmax()), int(steps[at + 1])
-        longest_ns, mean_ns = int(compute_ns[hot]), float(compute_ns.mean())
-        rows.append(
-            {
-                "step": None if step == NULL_INT else step,
-                "layer": layers[step],
-                "group": group_of[int(group.exchanges.number[at + 1])],
-                "hot_rank": job.rank(group.owners[hot]),
-                "max_ns": longest_ns,
-                "mean_ns": mean_ns,
-                "cost_ns": longest_ns - mean_ns,
-                "late_ns": int((group.waited_ns[at : at + 2] // members_n).sum()),
-            }
-        )
-        layers[step] += 1
-    pattern = _pattern(rows)
-    return [{**row, "pattern": pattern} for row in rows]
+def _rows(job: CommJob, group: ExpertGroup, known: pd.DataFrame) -> pd.DataFrame:
+    compute_ns, combines = group.compute_ns, group.dispatches + 1
+    places = [column[combines] for column in (group.exchanges.number, group.exchanges.row)]
+    rows = known.loc[pd.MultiIndex.from_arrays(places)].reset_index(drop=True)
+    ranks = np.array([job.rank(owner) for owner in group.owners])
+    waited_ns = group.waited_ns // ranks.size
+    rows["layer"] = rows.groupby("step").cumcount()
+    rows["hot_rank"] = ranks[compute_ns.argmax(axis=0)]
+    rows["max_ns"], rows["mean_ns"] = compute_ns.max(axis=0), compute_ns.mean(axis=0)
+    rows["cost_ns"] = rows["max_ns"] - rows["mean_ns"]
+    rows["late_ns"] = waited_ns[group.dispatches] + waited_ns[combines]
+    rows["pattern"] = _pattern(rows[rows["step"] != NULL_INT])
+    return rows.assign(step=nullable(rows["step"].to_numpy()))
 
 
-def _steps(job: CommJob, group: ExpertGroup) -> IntArray:
-    """Return the step of the job that each exchange is in; NULL_INT for none."""
-    exchanges = group.exchanges
-    steps = np.full(exchanges.row.size, NULL_INT)
-    for number in np.unique(exchanges.number).tolist():
-        sequence, here = job.collectives.sequences[number], exchanges.number == number
-        end_ns = sequence.own_end_ns(0)[exchanges.row[here]]
-        steps[here] = job.steps.of(sequence.owners[0], end_ns)
-    return steps
-
-
-def _pattern(rows: Sequence[Mapping[str, Any]]) -> str | None:
+def _pattern(rows: pd.DataFrame) -> str | None:
     """Return how the slowest rank moves; None in too few steps."""
-    inside = [row for row in rows if row["step"] is not None]
-    if len({row["step"] for row in inside}) < _LEAST_STEPS:
+    if rows["step"].nunique() < _LEAST_STEPS:
         return None
-    if sum(row["max_ns"] for row in inside) < UNEVEN * sum(row["mean_ns"] for row in inside):
+    if rows["max_ns"].sum() < UNEVEN * rows["mean_ns"].sum():
         return EVEN
-    by_layer: dict[int, list[int]] = {}
-    for row in inside:
-        by_layer.setdefault(row["layer"], []).append(row["hot_rank"])
-    usual = {layer: max(set(hot), key=hot.count) for layer, hot in by_layer.items()}
-    if all(hot.count(usual[layer]) >= _SAME * len(hot) for layer, hot in by_layer.items()):
-        return ONE_RANK if len(set(usual.values())) == 1 else BY_LAYER
-    return ROTATING
+    usual = rows.groupby("layer")["hot_rank"].transform(lambda hot: hot.mode()[0])
+    same = (rows["hot_rank"] == usual).groupby(rows["layer"]).mean()
+    if (same < _SAME).any():
+        return ROTATING
+    return ONE_RANK if usual.nunique() == 1 else BY_LAYER

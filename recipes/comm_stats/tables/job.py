@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,9 +77,10 @@ class CommJob:
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
-        """What a layout calls each device: its rank, of a rank with several devices its place."""
+        """What a layout calls each device: its rank, or its place where each rank has several."""
         ranks = tuple(map(self.rank, range(len(self.work))))
-        return ranks if len(set(ranks)) == len(ranks) else tuple(range(len(ranks)))
+        devices_n = set(Counter(ranks).values())
+        return ranks if 1 in devices_n or len(devices_n) > 1 else tuple(range(len(ranks)))
 
     def rank(self, owner: int) -> int:
         """Return the number of a device's rank."""

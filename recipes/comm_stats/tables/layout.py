@@ -79,6 +79,7 @@ def parse_layout(text: str | None, ranks_n: int) -> Layout | None:
         raise UsageError(f"the order of '{text}' does not have each of its axes once.")
     if prod(sizes.values()) != ranks_n:
         raise UsageError(
-            f"the layout '{text}' has {prod(sizes.values())} ranks; the job has {ranks_n}."
+            f"the layout '{text}' has {prod(sizes.values())} ranks; the job has {ranks_n}. GPUs "
+            "count as ranks where each process has equally many, and several."
         )
     return Layout({axis: sizes.get(axis, 1) for axis in order})

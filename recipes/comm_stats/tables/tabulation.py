@@ -32,7 +32,7 @@ def tabulate(
         options: layout names the axes of parallelism.
     """
     job = CommJob(matched(partial, ranks, options), partial.ranks)
-    layout = parse_layout(options["layout"], max(len(ranks), len(job.work)))
+    layout = parse_layout(options["layout"], max(len(ranks), len(set(job.numbers))))
     sizes = all_sized(job)
     groups = with_axes(job, find_groups(job, sizes), layout)
     frame = collective_frame(job, groups, sizes)
@@ -42,7 +42,7 @@ def tabulate(
         "message_sizes": message_rows(job, groups, frame, options["link_bandwidth"]),
         "payloads": payload_rows(job),
         "stages": stage_rows(job, groups, layout),
-        "experts": expert_rows(job, groups),
+        "experts": expert_rows(job, frame),
         "bubbles": bubble_rows(job),
         "transfers": transfers(frame, names),
     }

@@ -15,7 +15,7 @@ from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, EXPERTS, WAITING
 
 from .members import gpu_of
 from .texts import LEFT_OUT_NS, MOST, RULES, UNMATCHED_PCT
@@ -41,13 +41,15 @@ class Wait:
     Attributes:
         worst: That of the other rank which caused most of the waiting.
         waiting_ns: Its waiting, the profiler's part left out.
-        exposed_ns: What of it nothing computes beside.
+        reason: What most of it is for: others, or uneven experts; a detail of the wall.
+        exposed_ns: What of that nothing computes beside.
         share_pct: That, in percent of its span.
     """
 
     row: Record
     worst: Record
     waiting_ns: int
+    reason: str
     exposed_ns: int
     share_pct: float
     collectives: str
@@ -80,9 +82,13 @@ def _longest(tables: Tables, walls: Walls, members: list[Record]) -> list[Wait]:
         if waiting_ns > 2 * doubt_ns:
             others = [item for item in members if item is not row]
             worst = max(others, key=lambda member: member["caused_wait_ns"])
-            exposed_ns = min(waiting_ns, walls.detail_ns(gpu_of(row), COMMUNICATION, WAITING))
+            exposed_ns, reason = max(
+                (min(waiting_ns, walls.detail_ns(gpu_of(row), COMMUNICATION, name)), name)
+                for name in (WAITING, EXPERTS)
+            )
             share_pct = 100.0 * exposed_ns / max(walls.span_ns(*gpu_of(row)), 1)
-            waits.append(Wait(row, worst, waiting_ns, exposed_ns, share_pct, _called(tables, row)))
+            called = _called(tables, row)
+            waits.append(Wait(row, worst, waiting_ns, reason, exposed_ns, share_pct, called))
     return sorted(waits, key=lambda wait: -wait.share_pct)[:1]
 
 
@@ -105,6 +111,7 @@ def _waiting(wait: Wait) -> Finding:
     return RULES["collective_waits"].finding(
         cause=Cause("waiting", detail=row["communicator"]),
         change=Change("unknown", time_ns=wait.exposed_ns, wall_classes=(COMMUNICATION,)),
+        case=wait.reason if wait.reason == EXPERTS else None,
         fields={
             "waiting_ns": wait.waiting_ns,
             "waited_n": row["collectives_n"],

@@ -13,6 +13,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import OF_KERNEL, OURS, Case, Rule, rules_by_id
+from nsys_llm.taxonomy.wall_classes import EXPERTS
 from nsys_llm.view.text import format_ns
 
 #: Findings of one rule.
@@ -41,6 +42,14 @@ RULES: Final = rules_by_id(
         recommendation="Look for what varies from step to step on each rank: sequence lengths, "
         "routing of experts, host threads that share cores, garbage collection. Use fewer, "
         "larger collectives, so that ranks synchronize less often.",
+        cases={
+            EXPERTS: Case(
+                title="Waiting, most of it for uneven experts: {waiting_ns} in {waited_n} "
+                "{operations}",
+                recommendation="`comm_stats` says which ranks have the hot experts in which "
+                "layers, and what even ones gain.",
+            ),
+        },
         tables=("stragglers", "collectives"),
     ),
     Rule(

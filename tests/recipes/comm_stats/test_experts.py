@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from random import Random
-from statistics import mean
+from statistics import mean, median
 
 import pytest
 from effort import nightly_but, seeds
@@ -14,6 +14,8 @@ from judgement import rank_plants
 from judgement.jobs import each_rank, job
 from machine import simulate, write_profiles
 from machine.parts import GEMM, POINTWISE, SEND_RECV
+from machine.profile_writer import rank_profile
+from nccl_payloads import add_payloads, call_blob
 from quick_run import quick
 from results import rows
 
@@ -27,7 +29,15 @@ PATTERNS = ("one rank", "by layer", "rotating", "even")
 
 
 def planted(
-    seed, pattern, names=(rank_plants.DISPATCH, rank_plants.COMBINE), gate=0, late=0, less=1.0
+    seed,
+    pattern,
+    names=(rank_plants.DISPATCH, rank_plants.COMBINE),
+    *,
+    steps_n=STEPS_N,
+    gate=0,
+    late=0,
+    less=1.0,
+    once=0,
 ):
     """Return a job of 4 ranks and 3 layers, hosts ahead of their GPUs.
 
@@ -35,11 +45,12 @@ def planted(
         gate: How long it takes to choose experts.
         late: For how much longer than the others one rank computes after its experts.
         less: For how long it computes before them, in shares of the others.
+        once: For how long it computes in one step only.
     """
     hot = Random(seed).randrange(4)
 
     def body(make, rank, step):
-        launches = []
+        launches = [make.kernel(GEMM, once)] if once and (rank, step) == (hot, 4) else []
         for layer in range(LAYERS_N):
             there = {"one rank": hot, "by layer": (hot + layer) % 4}.get(
                 pattern, Random(f"{seed} {step} {layer}").randrange(4)
@@ -51,13 +62,13 @@ def planted(
                 *gates,
                 make.reduce(9_000, name=names[0]),
                 make.kernel(rank_plants.MOE, 60_000 * more),
-                make.kernel(POINTWISE, 4_000 + late * (rank == hot)),
+                make.kernel(POINTWISE, 4_000 * more + late * (rank == hot)),
                 make.reduce(9_000, name=names[1]),
                 make.kernel(POINTWISE, 6_000),
             ]
         return launches
 
-    return job(Random(seed), body, steps_n=STEPS_N)
+    return job(Random(seed), body, steps_n=steps_n)
 
 
 def true_instances(outcome, names):
@@ -84,25 +95,30 @@ def true_instances(outcome, names):
 
 def true_waits(outcome, names):
     """Return for how long each rank waits for uneven experts, and for all else."""
-    exchanges, others = [], []
+    exchanges = []
     for ops in outcome.operations:
         seen, experts, other = [], 0, 0
         for op in sorted(ops, key=lambda op: op.start):
             if op.work.name in names:
-                seen.append((op.last_member.start - op.start, experts))
-                experts = 0
+                seen.append((op.last_member.start - op.start, experts, other))
+                experts, other = 0, 0
             elif op.work.name in (rank_plants.MOE, GATE):
                 experts += op.end - op.start
-            elif op.work.kind == "kernel" and seen and len(seen) < LAYERS_N * 2 * STEPS_N:
+            elif op.work.kind == "kernel":
                 other += op.end - op.start
         exchanges.append(seen)
-        others.append(other)
     truth = [[0, 0] for _ in exchanges]
+    # What all do before dispatches.
+    others = [[other for _, _, other in seen[2::2]] for seen in exchanges]
+    paces = [
+        median(ns / mean(every) for ns, every in zip(some, zip(*others, strict=True), strict=True))
+        for some in others
+    ]
     for at, members in enumerate(zip(*exchanges, strict=True)):
-        waits = [wait for wait, _ in members]
+        waits = [wait for wait, *_ in members]
         # As they are, and on a GPU as fast as the mean one.
-        plain = [ns for _, ns in members]
-        at_pace = [ns * mean(others) / other for ns, other in zip(plain, others, strict=True)]
+        plain = [ns for _, ns, _ in members]
+        at_pace = [ns / pace for ns, pace in zip(plain, paces, strict=True)]
         more = min(some[waits.index(0)] - mean(some) for some in (plain, at_pace))
         is_for_experts = at > 0 and 2 * more >= mean(waits)
         for rank, wait in enumerate(waits):
@@ -130,9 +146,9 @@ def test_each_dispatch_and_combine_is_as_it_was(seed, pattern, tmp_path):
     truth = true_instances(outcome, names)
     shown = rows(tables["experts"], "step layer hot_rank max_ns mean_ns cost_ns")
     assert len(shown) >= 3 * 9
-    for step, layer, *told in shown:
+    for step, layer, *figures in shown:
         hot, longest, mean = truth[step, layer]
-        assert told == [hot, longest, mean, longest - mean], (step, layer)
+        assert figures == [hot, longest, mean, longest - mean], (step, layer)
     assert set(tables["experts"]["pattern"]) == {pattern}
     assert ("experts" in set(tables["findings"]["rule"])) == (pattern != "even")
     waits = true_waits(outcome, names)
@@ -222,14 +238,64 @@ def test_nothing_is_said_of_even_experts(slow_pct, others, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("pattern", nightly_but(PATTERNS[:3], ["one rank"]))
+@pytest.mark.parametrize("seed", seeds(6, 1))
+def test_what_a_rank_does_once_is_not_its_pace(seed, pattern, tmp_path):
+    outcome = simulate(planted(seed, pattern, once=5_000_000))
+    write_profiles(outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    waits = true_waits(outcome, (rank_plants.DISPATCH, rank_plants.COMBINE))
+    assert shown_waits(tables) == waits
+    # Ranks wait for experts in all exchanges but those to which it comes late.
+    assert sum(experts for experts, _ in waits) > 2_000_000
+    assert "experts" in set(tables["findings"]["rule"])
+
+
+@pytest.mark.slow
+def test_communicators_of_the_same_ranks_have_their_own_experts(tmp_path):
+    outcome = simulate(planted(1, "rotating", (EXCHANGE, EXCHANGE)))
+    name = "ncclAlltoAll"
+    for rank, ops in enumerate(outcome.operations):
+        trace, payloads = rank_profile(outcome, rank), {}
+        for at, op in enumerate(op for op in ops if op.members):
+            start_ns, end_ns = (
+                instant - outcome.program.ranks[rank].capture_ns
+                for instant in (op.call.start, op.call.end - 20)
+            )
+            trace.nvtx(name, start_ns, end_ns, domain="NCCL", tid=5001 + rank + op.call.thread)
+            payloads[name, start_ns] = call_blob(name, 5 + at // 2 % 2, 1 << 20)
+        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
+    tables = quick("comm_stats", tmp_path)
+    experts = tables["experts"]
+    assert experts["group"].tolist() == [at % 2 for at in range(LAYERS_N * STEPS_N)]
+    # The same ranks lose in one after the other.
+    (gain_ns,) = tables["findings"].set_index("rule").loc[["experts"], "gain_ns"]
+    assert gain_ns == experts["late_ns"].sum() > 0
+
+
+@pytest.mark.slow
+def test_exchanges_of_low_confidence_say_nothing_of_experts(tmp_path):
+    write_profiles(simulate(planted(1, "rotating", steps_n=1)), tmp_path)
+    assert set(quick("tail_stats", tmp_path)["communicators"]["confidence"]) == {"low"}
+    tables = quick("comm_stats", tmp_path)
+    assert not len(tables["experts"])
+    assert "experts" not in set(tables["findings"]["rule"])
+
+
+@pytest.mark.slow
 def test_all_recipes_say_alike_who_waits_for_experts(tmp_path):
-    write_profiles(simulate(planted(1, "one rank")), tmp_path)
-    by_recipe = [
-        shown_waits(quick(recipe, tmp_path))
-        for recipe in ("comm_stats", "tail_stats", "step_budget", "llm_overview")
-    ]
-    assert all(some == by_recipe[0] for some in by_recipe)
-    assert sum(experts for experts, _ in by_recipe[0]) > 0
+    write_profiles(simulate(planted(1, "rotating")), tmp_path)
+    names = ("comm_stats", "tail_stats", "step_budget", "llm_overview")
+    by_recipe = {name: quick(name, tmp_path) for name in names}
+    waits = [shown_waits(tables) for tables in by_recipe.values()]
+    assert all(some == waits[0] for some in waits)
+    assert sum(experts for experts, _ in waits[0]) > 0
+    # Where no rank is to blame tail_stats says it, too, and both are one opportunity.
+    (title,) = by_recipe["tail_stats"]["findings"]["title"]
+    assert title.startswith("Waiting, most of it for uneven experts")
+    recipes = by_recipe["llm_overview"]["opportunities"].set_index("rule")["recipes"]
+    assert recipes["experts"].split(", ") == ["comm_stats", "tail_stats"]
+    assert "collective_waits" not in recipes
 
 
 def test_a_ring_without_experts_has_none(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from comm_jobs import AXES, Plan
 from effort import seeds
 from machine import write_profiles
+from machine.profile_writer import rank_profile
 from quick_run import quick
 from results import rows
 
@@ -155,7 +156,7 @@ def test_a_pipeline_with_tensor_parallel_stages_has_both_axes(tmp_path):
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
-        ("tp=3", "has 3 ranks; the job has 4"),
+        ("tp=3", "has 3 ranks; the job has 4. GPUs count as ranks where each"),
         ("tp=2,tp=2", "is not a layout"),
         ("tp=2,xp=2", "is not a layout"),
         ("tp=4,order=tp-tp", "each of its axes once"),
@@ -165,6 +166,20 @@ def test_a_pipeline_with_tensor_parallel_stages_has_both_axes(tmp_path):
 def test_a_layout_that_cannot_be_is_refused(layout, message, four_ranks):
     with pytest.raises(UsageError, match=message):
         quick("comm_stats", four_ranks, "--layout", layout)
+
+
+def test_a_second_gpu_of_one_rank_is_no_rank(tmp_path):
+    outcome = Plan({"tp": 4}, microbatches_n=2, steps_n=3).outcome
+    for rank in range(4):
+        trace = rank_profile(outcome, rank)
+        if rank == 0:
+            trace.kernel("ncclDevKernel_AllReduce_Sum", start_ns=5_000, end_ns=9_000, device_id=1)
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    tables = quick("comm_stats", tmp_path, "--layout", "tp=4")
+    assert rows(tables["groups"], "axis ranks") == [("tp", "0-3")]
+    assert rows(tables["stages"], "rank device_id tp") == [(0, 0, 0), (0, 1, 0)] + [
+        (rank, 0, rank) for rank in range(1, 4)
+    ]
 
 
 def test_without_payloads_no_communicator_has_an_id(four_ranks):

@@ -47,8 +47,8 @@ def written(plan, way, folder):
     if way == "profiles":
         write_profiles(plan.outcome, folder)
     else:
-        one = way == "devices"
-        shared_profile(plan.outcome, one_process=one).write_sqlite(folder / "job.sqlite")
+        profile = shared_profile(plan.outcome, one_process=way == "devices")
+        profile.write_sqlite(folder / "job.sqlite")
     ranks = range(plan.ranks_n)
     return {(0, rank) if way == "devices" else (rank, 0): rank for rank in ranks}
 
@@ -62,11 +62,11 @@ def test_a_job_of_three_axes_is_the_same_in_any_profiles(seed, way, tmp_path):
     tables = quick("comm_stats", tmp_path / "in")
     for rank, device, stage, pp in rows(tables["stages"], f"{DEVICE} stage pp"):
         assert stage == pp == plan.places(rank_of[rank, device])["pp"]
-    names = {group: axes for group, axes in plan.groups().items()}
+    groups = plan.groups()
     shown = {members(text, rank_of): axis for axis, text in rows(tables["groups"], "axis ranks")}
     for group, axis in shown.items():
-        # By time alone tensor-parallel pairs of a stage are in lockstep: no axis is told of them.
-        assert axis is None or axis in names[group]
+        # By time alone tensor-parallel pairs of a stage are in lockstep: none of them has an axis.
+        assert axis is None or axis in groups[group]
     assert sum(axis == "pp" for axis in shown.values()) == 4
     truth = true_bubbles(plan)
     frame = tables["bubbles"]
@@ -147,7 +147,6 @@ def _calls(plan, op, rank):
     dice = Random(f"{plan.seed} {last.rank} {last.start}")
     sizes = {member: dice.randrange(1 << 10, 1 << 24) for member in sorted(group)}
     comm = Random(f"{sorted(group)} {op.work.name}").randrange(1 << 63)
-    own = sizes[rank]
     if op.work.name != SEND_RECV:
         every = min(sizes.values())
         return [("ncclAllReduce", comm, every, 0)], (every, every)
@@ -158,7 +157,7 @@ def _calls(plan, op, rank):
     at = group.index(rank)
     before, behind = group[at - 1], group[(at + 1) % ring]
     calls = [
-        ("ncclSend", comm, own, group.index(behind)),
+        ("ncclSend", comm, sizes[rank], group.index(behind)),
         ("ncclRecv", comm, sizes[before], group.index(before)),
     ]
     both = [(sizes[some], sizes[group[place - 1]]) for place, some in enumerate(group)]
@@ -182,12 +181,12 @@ def test_a_ring_with_payloads_is_told_with_what_it_moves(seed, ring, tmp_path):
             quick("tail_stats", tmp_path / "in")["collectives"], "sequence_id ordinal last_start_ns"
         )
     }
-    told = defaultdict(list)
+    shown_of = defaultdict(list)
     for sequence, ordinal, group, *values in rows(
         tables["transfers"], "sequence_id ordinal group bytes size_bytes algbw_gb_s"
     ):
-        told[group].append((at[sequence, ordinal], *values))
-    for group, every in told.items():
+        shown_of[group].append((at[sequence, ordinal], *values))
+    for group, every in shown_of.items():
         if axes[group] == "cp":
             shown = [values for _, *values in sorted(every)]
             wanted = truth[names[group], SEND_RECV]

@@ -123,6 +123,16 @@ def test_waiting_that_nobody_is_to_blame_for_is_that_of_the_rank_that_waits_long
     assert set(findings_by_rule(given)) == {"late"}
 
 
+def test_waiting_for_uneven_experts_is_named():
+    ranks = [rank(number, suffered_wait_ns=8 * MS) for number in range(4)]
+    walls = [part for number in range(4) for part in wall(number, waiting_ns=MS)]
+    experts = [{**walls[2], "rank": at, "detail": "experts", "time_ns": 6 * MS} for at in range(4)]
+    (finding,) = findings_by_rule(tables(*ranks, walls=walls + experts)).values()
+    assert finding.title == "Waiting, most of it for uneven experts: 8 ms in 90 all-reduces"
+    assert "`comm_stats` says" in finding.recommendation
+    assert finding.price.gain_ns == 6 * MS
+
+
 def test_of_two_ranks_that_come_last_in_turn_none_is_named():
     two = {"ranks_n": 2, "collectives_n": 33}
     first = rank(0, **two, suffered_wait_ns=11 * MS)

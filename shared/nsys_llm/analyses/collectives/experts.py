@@ -5,7 +5,8 @@ which every member runs expert kernels. The members wait for experts in those of
 expert kernels made the last member come late: what these took since the exchange before, beyond
 the mean of all members, is half of how much later it came than the mean, or more. In a group whose
 slowest members compute less than 1.1 times as long as the mean ones, nobody waits for experts. Both
-have to hold at the pace of each member, too: a slow GPU takes longer for all else as well.
+have to hold at the pace of each member, too: a slow GPU takes longer for all else as well, in the
+median exchange.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.lanes import EXCHANGES
 from nsys_llm.analyses.collectives.matched import (
     Device,
@@ -80,7 +82,8 @@ def find_experts(collectives: MatchedCollectives) -> list[ExpertGroup]:
     for number, sequence in enumerate(collectives.sequences):
         is_message, owners = sequence.operation == SEND_RECV, tuple(sorted(sequence.owners))
         few = is_message and len(owners) < _LEAST_MEMBERS
-        if sequence.operation in EXCHANGES and not few:
+        is_sure = sequence.confidence != LOW_CONFIDENCE
+        if sequence.operation in EXCHANGES and is_sure and not few:
             numbers.setdefault((owners, is_message), []).append(number)
     return [
         _group(collectives, owners, some)
@@ -117,16 +120,28 @@ def _group(
     compute_ns, expert_ns = begin_ns[..., 1:] - end_ns[..., :-1]
     dispatches = _dispatches(every.operation, expert_ns)
     since_ns = np.diff(begin_ns, prepend=begin_ns[..., :1])
-    others_ns = (since_ns[0] - since_ns[1]).sum(axis=1, keepdims=True)
-    pace = others_ns / others_ns.mean() if others_ns.all() else np.ones(others_ns.shape)
+    # Up to dispatches alone: what else runs between one and its combine may follow tokens, too.
+    others_ns = np.delete(since_ns[0] - since_ns[1], dispatches + 1, axis=1)
     compute_ns = compute_ns[:, dispatches]
     waited_ns = every.waits_ns.sum(axis=0)
     waited_ns[~np.isin(np.arange(order.size), [dispatches, dispatches + 1])] = 0
-    for each in (np.ones(pace.shape), pace):
+    for each in (1.0, _pace(others_ns)):
         times = compute_ns / each
         is_uneven = times.max(axis=0).sum() >= UNEVEN * times.mean(axis=0).sum()
         waited_ns[~(is_uneven & _explained(every.waits_ns, since_ns[1] / each))] = 0
     return ExpertGroup(owners, every, waited_ns, dispatches, compute_ns)
+
+
+def _pace(others_ns: IntArray) -> npt.NDArray[np.float64]:
+    """Return how long each member takes for what all do, in shares of the mean; shape (members, 1).
+
+    Args:
+        others_ns: Shape (members, exchanges), what is no expert kernel since the exchange before.
+    """
+    shared_ns = others_ns[:, others_ns.min(axis=0) > 0]
+    if not shared_ns.size:
+        return np.ones((len(others_ns), 1))
+    return np.asarray(np.median(shared_ns / shared_ns.mean(axis=0), axis=1, keepdims=True))
 
 
 def _exchanges(collectives: MatchedCollectives, owners: tuple[int, ...], number: int) -> Exchanges:
