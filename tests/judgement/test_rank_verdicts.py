@@ -115,7 +115,7 @@ def test_steps_that_a_filter_cuts_cost_as_much_as_the_others(tmp_path):
     assert shares[1] == pytest.approx(shares[0], rel=0.05)
 
 
-@pytest.mark.nightly("1", "0-1")
+@pytest.mark.nightly("1")
 @pytest.mark.parametrize("ranks", ["0-1", "1"])
 def test_waiting_for_ranks_that_were_not_read_is_no_transfer(ranks, tmp_path):
     """Rank 2 is slow, and left out: the others' waiting for it was half of a usual fix."""
@@ -168,7 +168,7 @@ def test_a_transfer_between_equal_stages_is_not_matched_within_one(tmp_path):
     assert transfers["residual_ns"].tolist() == [0, 0]
 
 
-@pytest.mark.nightly("late_host-tail_stats")
+@pytest.mark.nightly("late_host-llm_hotspots", "late_host-idle_gaps")
 @pytest.mark.parametrize("recipe", ["llm_hotspots", "tail_stats", "idle_gaps"])
 @pytest.mark.parametrize("kind", nightly_but(RIGHT, ["late_host"]))
 def test_a_recipe_by_itself_says_the_same_or_less(kind, recipe, tmp_path):

@@ -183,7 +183,6 @@ def test_the_list_of_commands_is_the_same_without_their_options():
     assert build_parser("--help").format_help() == build_parser().format_help()
 
 
-@pytest.mark.nightly
 def test_help_brings_no_package_that_takes_long_to_import():
     heavy = {"numpy", "pandas", "pyarrow", "dask", "plotly", "nbformat"}
     script = "import sys, nsys_llm.run.cli; nsys_llm.run.cli.build_parser(); print(*sys.modules)"

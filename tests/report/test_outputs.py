@@ -100,6 +100,8 @@ def test_rows_are_columns_whose_gaps_are_null_and_what_is_not_declared_is_refuse
     by_columns = declared_frame(table, {"x": [1, None], "y": [None, 2]})
     pd.testing.assert_frame_equal(by_rows, by_columns)
     pd.testing.assert_frame_equal(declared_frame(table, []), declared_frame(table, {}))
+    with pytest.raises(ManifestError, match="columns of different lengths"):
+        declared_frame(table, {"x": [1], "y": []})
     with pytest.raises(ManifestError, match=r"differ in other\."):
         declared_frame(table, [{"x": 1, "y": 2}, {"x": 1, "other": None}])
 

@@ -58,6 +58,7 @@ def on_a_cluster(folder: Path, connect: str) -> Iterator[tuple[Executor, subproc
             yield executor, scheduler
 
 
+@pytest.mark.nightly
 def test_a_scheduler_that_is_killed_in_mid_run_ends_it_in_one_line(tmp_path):
     reports = tmp_path / "ranks"
     reports.mkdir()

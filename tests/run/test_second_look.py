@@ -90,7 +90,6 @@ def whole(rows):
     return replace(trace, tables={**trace.tables, **trace.unfiltered})
 
 
-@pytest.mark.nightly
 def test_what_is_kept_is_drawn_though_the_profile_has_changed(demo, tmp_path):
     paths = [shutil.copy(path, tmp_path) for path in demo]
     run, first = first_read(*map(Path, paths))

@@ -85,7 +85,7 @@ class RankOps:
         # First: these have the highest peaks.
         steps, _ = view.steps, trace.gpu_busy
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
-        text_phase = phases.codes(ranged.names.texts)
+        text_phase = np.array(phases.codes(ranged.names.texts), dtype=np.int64)
         piece_phase = text_phase[ranged.names.code]
         owner = owners(ranged, piece_phase >= 0)
         every_phase = codes_of_owners(ranged, piece_phase, owner, len(phases.phases))

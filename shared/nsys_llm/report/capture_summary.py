@@ -169,15 +169,26 @@ def unrecorded(run: Run) -> list[Unrecorded]:
 
 
 def _forbidden_samples(run: Run, readable: Sequence[ProfileOutcome]) -> Iterable[Unrecorded]:
-    """Say what Linux did not allow to be sampled: from level 2 on the kernel, above it anything."""
+    """Say what Linux did not allow to be sampled: from level 2 on the kernel, above it anything.
+
+    Root may sample at any level: above 2, who has samples has all of them.
+    """
     levels = [item.facts.paranoid_level if item.facts else 0 for item in readable]
-    level = max(levels, default=0)
-    who = _who(sum(each >= _NO_KERNEL for each in levels), len(levels))
-    what = "CPU samples of the kernel" if level == _NO_KERNEL else "CPU samples"
-    lost = f"{what}, which `kernel.perf_event_paranoid` {level} forbids and 1 allows{who}"
+    none = [
+        level
+        for level, item in zip(levels, readable, strict=True)
+        if level > _NO_KERNEL and "cpu_samples" in item.absent_tables
+    ]
+    no_kernel = [level for level in levels if level == _NO_KERNEL]
     for read in run.manifest.reads:
-        if read.table == "cpu_samples" and read.capture and level >= _NO_KERNEL:
-            yield Unrecorded(lost, read.capture)
+        if read.table != "cpu_samples" or not read.capture:
+            continue
+        for what, some in (("CPU samples", none), ("CPU samples of the kernel", no_kernel)):
+            if some:
+                lost = (
+                    f"{what}, which `kernel.perf_event_paranoid` {max(some)} forbids and 1 allows"
+                )
+                yield Unrecorded(f"{lost}{_who(len(some), len(levels))}", read.capture)
 
 
 def _who(some_n: int, all_n: int) -> str:

@@ -79,6 +79,8 @@ def declared_frame(table: TableWrite, cells: Cells) -> pd.DataFrame:
     columns = cells if isinstance(cells, Mapping) else {}
     names = declared.union(*rows)
     columns = columns or {name: [row.get(name) for row in rows] for name in names}
+    if len(set(map(len, columns.values()))) > 1:
+        raise ManifestError(f"{table.file}: columns of different lengths.")
     if columns.keys() != declared:
         odd = sorted(columns.keys() ^ declared)
         raise ManifestError(f"{table.file}: columns and manifest differ in {', '.join(odd)}.")

@@ -14,9 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import NamePattern, parse_pattern, require_text
 from nsys_llm.taxonomy.data_files import data_file
@@ -51,11 +48,11 @@ class PhaseMap:
                 return phase
         return -1
 
-    def codes(self, names: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return `phase_of` of each name."""
+    def codes(self, names: Iterable[str]) -> list[int]:
+        """Return `phase_of` of each name: numpy would take --help half of its time."""
         every = list(names)
         known = {name: self.phase_of(name) for name in set(every)}
-        return np.array([known[name] for name in every], dtype=np.int64)
+        return [known[name] for name in every]
 
 
 @cache

@@ -62,7 +62,7 @@ def find_steps(
     spans = _find_spans(trace, ops, options, marked)
     if spans is None:
         return None
-    phase = phase_map(options.get("phase_map")).codes(spans.names)
+    phase = np.array(phase_map(options.get("phase_map")).codes(spans.names), dtype=np.int64)
     steps = with_operations(spans, ops, _cut_from_ns(trace, ops), phase)
     return replace(steps, full=steps.full & ~_holding_earlier_work(trace, steps))
 
