@@ -14,7 +14,6 @@ from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.rank_findings import STAGE_RULES, rank_findings
 from nsys_llm.report.records import Record, Tables, first_record, percent
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.text import counted, format_ns, format_percent, listed
 
 from .texts import RULES
@@ -123,13 +122,10 @@ def _bubble(pipelines: Sequence[PipelineSums]) -> Finding:
     worst = max(pipelines, key=lambda pipeline: pipeline.pace_gpu["bubble_ns"])
     gpu, computes_ns, at = worst.pace_gpu, worst.computes_ns, worst.pace
     bubble_ns, is_least = gpu["bubble_ns"], at_least(worst.pace_rows)
-    change = Change("microbatches", time_ns=bubble_ns)
-    if is_least:
-        most_ns = bubble_ns + gpu["not_matched_ns"]
-        change = Change("unknown", time_ns=most_ns, wall_classes=(COMMUNICATION, IDLE))
+    most_ns = bubble_ns + (gpu["not_matched_ns"] if is_least else 0)
     return RULES["pipeline_bubble"].finding(
         cause=Cause("schedule"),
-        change=change,
+        change=Change("microbatches", time_ns=most_ns, sure_ns=bubble_ns),
         details=f"Bubble {bubble_words(worst)}. A stage computes for "
         f"{format_ns(computes_ns.min())} to {format_ns(computes_ns.max())} of "
         f"{format_ns(gpu['window_ns'])}. Stage {at} (rank {gpu['rank']}) has most to compute, and "

@@ -183,7 +183,8 @@ class Prices:
 
     def _known_time(self, gpu: Gpu, change: Change) -> _Size:
         time_ns, (wall_classes, share) = change.time_ns or 0.0, _OF_KNOWN_TIME[change.kind]
-        usual_ns = None if share is None else share * time_ns
+        sure_ns = time_ns if change.sure_ns is None else change.sure_ns
+        usual_ns = None if share is None else share * sure_ns
         return _Size(change.wall_classes or wall_classes, time_ns, usual_ns)
 
     def _queued(self, gpu: Gpu, change: Change) -> _Size:
