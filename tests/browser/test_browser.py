@@ -30,7 +30,8 @@ needs_lab = pytest.mark.skipif(
 #: Elements in which plotly drew something.
 PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
-FIGURES_N = {"llm_overview": 3, "trace_diff": 2}
+FIGURES_N = {"llm_overview": 3, "trace_diff": 2, "comm_stats": 1, "roofline": 1}
+FIGURES_N |= {"serving_steps": 1}
 #: Of which CI opens the page.
 ON_PAGES = ("llm_hotspots", "llm_overview", "trace_diff")
 DRAWN = "document.documentElement.dataset.drawn"

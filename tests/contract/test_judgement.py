@@ -198,16 +198,21 @@ def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
     assert not (rows["cause"] == "rank").any()
 
 
-@pytest.mark.parametrize("seed", seeds(6, 1))
-def test_a_rank_that_is_3_percent_slower_is_named(tmp_path, seed):
-    write_profiles(simulate(slow_gpu(4, 20, seed, rank=seed % 4, gpu_pct=103)), tmp_path)
-    finding_tables = [quick(name, tmp_path)["findings"] for name in ("step_budget", "tail_stats")]
-    blamed = {
-        rank
-        for findings in finding_tables
-        for rank in findings.loc[findings["cause"] == "rank", "cause_rank"]
-    }
-    assert blamed == {seed % 4}
+@pytest.mark.parametrize("every", nightly_but([[(3,)], [tuple(range(12))]], [[(3,)]]))
+def test_a_rank_that_is_3_percent_slower_is_named_in_9_of_10_and_no_other(tmp_path, every):
+    named = []
+    for seed in every:
+        folder = tmp_path / f"{seed}"
+        write_profiles(simulate(slow_gpu(4, 20, seed, rank=seed % 4, gpu_pct=103)), folder)
+        tables = [quick(name, folder)["findings"] for name in ("step_budget", "tail_stats")]
+        blamed = {
+            rank
+            for findings in tables
+            for rank in findings.loc[findings["cause"] == "rank", "cause_rank"]
+        }
+        assert blamed <= {seed % 4}
+        named += blamed
+    assert len(named) >= 0.9 * len(every)
 
 
 @pytest.mark.nightly

@@ -39,7 +39,8 @@ def result(demo):
 
 
 #: What a recipe by itself may price otherwise: it knows less of the ranks.
-FIGURES = ("gain_ns", "gain_pct", "bound_ns", "bound_pct", "impact_ns", "details", "evidence")
+FIGURES = ("gain_ns", "gain_pct", "bound_ns", "bound_pct", "impact_ns")
+FIGURES += ("details", "numbers", "evidence")
 FIGURES_OF_RANKS = ("more_pct", "late_ns", "chance", "blocks_n", "about_ns", "evidence", "reason")
 
 
