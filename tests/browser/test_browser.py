@@ -68,10 +68,10 @@ HOVERS = """[...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
 
 
 @pytest.fixture(scope="module")
-def made(shared_runs, tmp_path_factory):
-    """The results of all recipes: of the demo set, and of the hostile one in a folder below."""
+def made(request, shared_runs, tmp_path_factory):
+    """The results of recipes: of the demo set, and of the hostile one in a folder below."""
     folder = tmp_path_factory.mktemp("browser")
-    for recipe in recipe_names():
+    for recipe in recipe_names() if request.config.getoption("--nightly") else ON_PAGES:
         # JupyterLab saves what it has run.
         for kind, place in {"demo": folder, "names": folder / "hostile"}.items():
             shutil.copytree(shared_runs.run(kind, recipe)[1], place / recipe)

@@ -7,6 +7,7 @@ import re
 
 import pandas as pd
 import pytest
+from effort import nightly_but
 from rendered import (
     HOSTILE_NAMES,
     INVISIBLE,
@@ -19,6 +20,7 @@ from rendered import (
     strings_in,
 )
 from results import analyse
+from shared_runs import HOSTILE_IN_CI
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.view.results import Results
@@ -56,7 +58,7 @@ def hostile_set(shared_runs):
     return shared_runs.ranks("names")
 
 
-@pytest.fixture(scope="module", params=recipe_names())
+@pytest.fixture(scope="module", params=nightly_but(recipe_names(), HOSTILE_IN_CI))
 def recipe(request):
     return request.param
 
