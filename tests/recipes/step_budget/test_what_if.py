@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from effort import seeds
+from effort import nightly_but
 from gain_checks import check_findings, listed
 from judgement.jobs import job, layers, one_rank
 from judgement.truth import planted
@@ -133,7 +133,8 @@ def test_what_a_slow_rank_is_late_by_chance_stays_in_its_replay(tmp_path, ranks_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(4, 1))
+# What hosts of seed 0 wait for is not recorded: no replay counts there.
+@pytest.mark.parametrize("seed", nightly_but([(1,), (2,), (3,)], [(2,)]))
 def test_a_slow_machine_is_replayed_with_all_of_its_ranks(tmp_path, seed):
     program, healed, wanted = planted("slow_machine", seed)
     outcome, tables = budget(tmp_path, program)
