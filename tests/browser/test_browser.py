@@ -159,7 +159,7 @@ def drawn(page, wanted_n):
     page.wait(f"document.querySelectorAll('{PLOTS} .main-svg').length >= {wanted_n}")
 
 
-@pytest.mark.nightly("llm_hotspots")
+@pytest.mark.nightly("llm_hotspots", "trace_diff")
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ON_PAGES))
 def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
     page.open((made / recipe / "report.html").as_uri())
@@ -254,6 +254,7 @@ def test_links_and_menus_of_the_page_work(made, page):
     assert shown == [True, 1]
 
 
+@pytest.mark.nightly
 def test_figures_of_the_page_follow_its_width_and_keep_their_height(made, page):
     page.open((made / "trace_diff" / "report.html").as_uri())
     page.wait(DRAWN)

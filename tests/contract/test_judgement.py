@@ -84,6 +84,7 @@ def baseline(demo_set):
     return quick_run("llm_overview", *demo_set.baseline)
 
 
+@pytest.mark.nightly("baseline")
 @pytest.mark.parametrize("side", nightly_but(["baseline", "after"], ["baseline"]))
 def test_the_demo(demo_set, baseline, side):
     rows = judged_run(baseline) if side == "baseline" else judged(*demo_set.after)

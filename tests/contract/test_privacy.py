@@ -91,6 +91,7 @@ def content(path: Path) -> bytes:
     "step_budget-parquet",
     "llm_hotspots-sqlite",
     "nvtx_phase_attribution-sqlite",
+    "llm_overview-parquet",
 )
 @pytest.mark.parametrize(
     ("recipe", "kind"),

@@ -64,6 +64,7 @@ def standalone(nsys, inputs, tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly("rank_set-dask-futures")
 @pytest.mark.parametrize(("kind", "mode"), nightly_but(product(KINDS, NSYS_MODES), IN_CI))
 @pytest.mark.traces
 def test_the_recipe_and_the_command_give_the_same_tables(

@@ -80,6 +80,7 @@ def shown(demo):
     return looked(demo[0])
 
 
+@pytest.mark.nightly("words1")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",

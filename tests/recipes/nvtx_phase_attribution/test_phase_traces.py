@@ -170,6 +170,7 @@ def test_random_ranges_are_as_a_plain_search_says(ranges, ops):
     adds_up(tables)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @examples(8, nightly=125)
 @given(

@@ -189,6 +189,7 @@ def test_the_pair_swapped_wins_as_much(tables, traces, tmp_path):
     assert {finding["kind"] for finding in findings} == {"improvement"}
 
 
+@pytest.mark.nightly
 @pytest.mark.nsys
 def test_spans_of_the_same_copies_are_compared_and_say_what_they_gain(
     nsys, traces, tmp_path, capsys
