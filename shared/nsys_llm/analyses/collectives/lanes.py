@@ -119,9 +119,11 @@ def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
 def _with_work(lanes: Sequence[LaneRows], trace: RankTrace) -> tuple[LaneRows, ...]:
     """Return lanes with what was computed before exchanges of tokens, if the rank runs experts."""
     exchanges = {lane.device_id for lane in lanes if lane.operation in EXCHANGES}
+    if not exchanges:
+        return tuple(lanes)
     kernels = trace.unfiltered["kernels"]
     used, code = distinct_codes(kernels["demangled_name_id"])
-    names = [trace.strings.get(key, "") for key in used.tolist()] if exchanges else []
+    names = [trace.strings.get(key, "") for key in used.tolist()]
     rules = load_rules(detect_engine(set(names)))
     kinds = [[not is_communication(name) for name in names]]
     kinds.append([rules.classify(name).category == _EXPERTS for name in names])

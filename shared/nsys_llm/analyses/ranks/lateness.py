@@ -155,7 +155,7 @@ class Arrivals:
     def _busy_ns(self, gpu: int, steps: IntArray) -> IntArray:
         """Return for how long a GPU does not wait for others in each step, nor may.
 
-        In communication that is no transfer, and which nothing hides, it waits.
+        In exposed communication that is no transfer it waits.
         """
         window_ns = self._gpus[gpu].work.window_ns[steps]
         device = self._device_of[gpu]
