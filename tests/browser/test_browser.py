@@ -30,8 +30,8 @@ needs_lab = pytest.mark.skipif(
 #: Elements in which plotly drew something.
 PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
-FIGURES_N = {"llm_overview": 3, "trace_diff": 2, "comm_stats": 1, "roofline": 1}
-FIGURES_N |= {"serving_steps": 1}
+FIGURES_N = {"llm_overview": 3, "trace_diff": 2}
+FIGURES_N |= dict.fromkeys(("comm_stats", "roofline", "serving_steps"), 1)
 #: Of which CI opens the page.
 ON_PAGES = ("llm_hotspots", "llm_overview", "trace_diff")
 DRAWN = "document.documentElement.dataset.drawn"
@@ -159,8 +159,7 @@ def drawn(page, wanted_n):
     page.wait(f"document.querySelectorAll('{PLOTS} .main-svg').length >= {wanted_n}")
 
 
-@pytest.mark.nightly("llm_hotspots", "trace_diff")
-@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ON_PAGES))
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["llm_overview"]))
 def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
     page.open((made / recipe / "report.html").as_uri())
     page.wait(DRAWN)
@@ -292,8 +291,7 @@ def test_jupyterlab_shows_the_figures_on_opening_and_runs_again(made, lab, lab_p
     assert_quiet(lab_page, lab.address)
 
 
-@pytest.mark.nightly("llm_overview", "trace_diff")
-@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ON_PAGES))
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["llm_hotspots"]))
 def test_no_name_does_anything_on_the_page(made, page, recipe):
     page.open((made / "hostile" / recipe / "report.html").as_uri())
     page.wait(DRAWN)

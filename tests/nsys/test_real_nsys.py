@@ -32,7 +32,7 @@ pytestmark = pytest.mark.nsys
 
 NSYS_MODES = ["none", "concurrent", "dask-futures"]
 KINDS = ["reports", "rank_set", "two_processes"]
-IN_CI = [("reports", "none"), ("rank_set", "dask-futures")]
+IN_CI = [("reports", "none")]
 A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 
 
@@ -64,7 +64,6 @@ def standalone(nsys, inputs, tmp_path_factory):
     return folder
 
 
-@pytest.mark.nightly("rank_set-dask-futures")
 @pytest.mark.parametrize(("kind", "mode"), nightly_but(product(KINDS, NSYS_MODES), IN_CI))
 @pytest.mark.traces
 def test_the_recipe_and_the_command_give_the_same_tables(
