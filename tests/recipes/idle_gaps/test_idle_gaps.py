@@ -212,26 +212,11 @@ def test_a_graph_launched_after_the_window_hides_nothing(tmp_path):
     assert rows(tables["devices"], "known idle_ns") == [(True, 86)]
 
 
-def cut_off():
-    """Return a trace that ends before the last of its graphs ran."""
+def test_a_graph_without_a_row_between_others_may_have_run(tmp_path):
     trace = TraceBuilder(schema="3.7.2", duration_ns=60)
     trace.graph_launch([("n", 10, 14), ("m", 16, 20)], launch=(2, 4))
-    return trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
-
-
-@pytest.mark.slow
-def test_a_graph_that_the_capture_did_not_live_to_see_hides_nothing_before(tmp_path):
-    path = cut_off().write_sqlite(tmp_path / "a.sqlite")
-    names = "known opaque_launches_n idle_ns"
-    assert rows(idle(tmp_path, path)["devices"], names) == [(True, 0, 2)]
-    # Beyond the last operation recorded it may have run.
-    for number, words in enumerate((["--whole-capture"], ["--filter-time", "0/40"])):
-        tables = idle(tmp_path / str(number), path, options=words)
-        assert rows(tables["devices"], names) == [(False, 1, None)]
-
-
-def test_a_graph_without_a_row_between_others_may_have_run(tmp_path):
-    trace = cut_off().graph_launch([("n", 30, 34)], launch=(22, 23))
+    trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
+    trace.graph_launch([("n", 30, 34)], launch=(22, 23))
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
     assert rows(tables["devices"], "known opaque_launches_n") == [(False, 1)]
 

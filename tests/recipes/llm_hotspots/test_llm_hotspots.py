@@ -15,8 +15,6 @@ from results import (
 )
 from trace_builder import TraceBuilder
 
-from nsys_llm.manifest.manifest import load_manifest
-
 S = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_splitK_TNT"
 N = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 M = "mystery"
@@ -277,18 +275,6 @@ def test_device_and_ranks_leave_the_others_out(rank_set, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_rank_map_numbers_the_ranks(rank_set, tmp_path):
-    (tmp_path / "map.csv").write_text("file,rank\nrank0,7\nrank1.sqlite,3\n")
-    frames = tables_of(tmp_path / "o", rank_set, options=["--rank-map", str(tmp_path / "map.csv")])
-    # Labels sort as the ranks do.
-    assert rows(frames["files"], "Rank File rank_source") == [
-        (3, "3:rank1", "rank_map"),
-        (7, "7:rank0", "rank_map"),
-    ]
-    assert rows(frames["kernels"], "name total_ns") == [("a", 5 + 7 + 9), ("c", 6), ("b", 4)]
-
-
-@pytest.mark.slow
 def test_base_names_merge_template_instances_and_say_when_categories_mix(tmp_path):
     start = "void at::native::vectorized_elementwise_kernel<4, at::native::"
     add, fill = f"{start}CUDAFunctor_add<float>>(int)", f"{start}FillFunctor<float>>(int)"
@@ -327,20 +313,3 @@ def test_the_engine_chooses_the_rules(engine, tmp_path):
     unmatched = frames["categories"].set_index("category").loc["unmatched"]
     known = frames["rules"]["rule_id"][0] != "unmatched"
     assert unmatched["busy_pct"] == (0.0 if known else 100.0)
-
-
-@pytest.mark.slow
-def test_csv_says_the_same_and_no_cell_is_a_formula(tmp_path):
-    trace = (
-        TraceBuilder().kernel("=1+1", start_ns=0, duration_ns=3).write_sqlite(tmp_path / "t.sqlite")
-    )
-    frames = tables_of(tmp_path / "o", trace, options=["--csv"])
-    with_rows = [table for table in load_manifest("llm_hotspots").writes if len(frames[table.file])]
-    assert len(with_rows) > 10
-    for table in with_rows:
-        lines = (tmp_path / "o" / f"{table.file}.csv").read_text().splitlines()
-        assert len(lines) == 1 + len(frames[table.file])
-        for column in table.columns:
-            assert column.name in lines[0].split(",")
-    assert rows(frames["kernels"], "name") == [("=1+1",)]
-    assert (tmp_path / "o" / "kernels.csv").read_text().splitlines()[1].startswith("'=1+1,")
