@@ -47,7 +47,6 @@ PLANTS: Final[tuple[Builder, ...]] = (
     rank_plants.late_host,
     rank_plants.late_for_no_reason,
     rank_plants.pauses,
-    rank_plants.pauses_of_gpu,
     rank_plants.late_in_grid,
     rank_plants.slow_aside,
     rank_plants.flushed,
@@ -76,6 +75,7 @@ PLANTS: Final[tuple[Builder, ...]] = (
     job_plants.prefill_apart,
     job_plants.random_equals,
     job_plants.equal_ranks,
+    rank_plants.pauses_of_gpu,
 )
 KINDS: Final = {plant.__name__: plant for plant in PLANTS}
 HEALED: Final = "/healed"

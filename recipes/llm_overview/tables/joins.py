@@ -34,8 +34,6 @@ class Join:
     """One row: opportunities of the kind `part` are part of the largest of `wholes`.
 
     Attributes:
-        wholes: What it may be part of.
-        holds: Whether it is, of a pair of them.
         is_sum: Whether the price is that of both together.
     """
 

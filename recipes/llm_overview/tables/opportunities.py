@@ -46,8 +46,6 @@ class Opportunity:
 
     Attributes:
         sources: Those that say why most precisely first.
-        cause: What is at fault.
-        price: What the change gains.
         gpu: Where: rank and CUDA device id.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 CauseKind = Literal[
@@ -32,7 +32,7 @@ CauseKind = Literal[
 _DETAIL_IDENTIFIES: Final = ("kernels", "copies", "wait", "place")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Cause:
     """What is at fault.
 
@@ -46,16 +46,9 @@ class Cause:
     kind: CauseKind
     rank: int | None = None
     device_id: int | None = None
-    detail: str | None = None
+    detail: str | None = field(default=None, compare=False)
+    _thing: str | None = field(init=False, repr=False)
 
-    @property
-    def key(self) -> tuple[str, int | None, int | None, str | None]:
-        """What makes two causes the same."""
-        detail = self.detail if self.kind in _DETAIL_IDENTIFIES else None
-        return self.kind, self.rank, self.device_id, detail
-
-    def __eq__(self, other: object) -> bool:
-        return self.key == other.key if isinstance(other, Cause) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+    def __post_init__(self) -> None:
+        thing = self.detail if self.kind in _DETAIL_IDENTIFIES else None
+        object.__setattr__(self, "_thing", thing)

@@ -31,8 +31,7 @@ class Change:
     Attributes:
         name: Of what; None where the kind says all.
         time_ns: Time that it is about on the finding's GPU, where that is no class of the table
-            `wall`: of kernels, slow launches, stages, waits, a part of the
-            host's; None else.
+            `wall`: of kernels, slow launches, stages, waits, a part of the host's; None else.
         sure_ns: The part of that time of which the change is known to gain; None: all of it.
         wall_classes: Classes of the table `wall` that this time is in, of `unknown` and `roofline`.
         worst_pct: Share of the worst step that it takes there, 0 to 100; None where not known.

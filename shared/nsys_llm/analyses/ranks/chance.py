@@ -57,13 +57,11 @@ class Standing:
             test (no blocks).
         blocks_n: Blocks of steps that were compared.
         reason: Why it is not named as slow; "" where it is, SMALL where it stands out as fast.
-        size: Mean over steps of its value beyond the median of the others, where that was asked.
     """
 
     log_chance: float
     blocks_n: int
     reason: str
-    size: float = 0.0
 
     @property
     def chance(self) -> float:
@@ -161,10 +159,8 @@ def block_lengths(beyond: FloatArray) -> IntArray:
     around = beyond - beyond.mean(axis=1, keepdims=True)
     next_sum = (around[:, :-1] * around[:, 1:]).sum(axis=1)
     square_sum = (around**2).sum(axis=1)
-    if ranks_n > 2:
-        next_sum, square_sum = next_sum.sum() - next_sum, square_sum.sum() - square_sum
-    else:
-        next_sum, square_sum = np.full(2, next_sum.sum()), np.full(2, square_sum.sum())
+    left_out = 1 if ranks_n > 2 else 0  # of two ranks one is as late as the other is early
+    next_sum, square_sum = (some.sum() - left_out * some for some in (next_sum, square_sum))
     alike = next_sum / np.where(square_sum > 0, square_sum, 1.0)
     values_n = max(ranks_n - 2, 1) * steps_n
     error = 1 / math.sqrt(values_n)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.ranks.chance import (
     CHANCE,
@@ -28,7 +29,7 @@ from nsys_llm.numeric.intervals import IntArray
 _LEAST: Final = 0.01
 _LEAST_OF_FEW: Final = 0.05
 _FEW: Final = 20
-#: Each rank of a slow machine has this part of what its mean has beyond the others.
+#: Each rank of a slow machine has this part of what they have in the mean beyond the others.
 _ALIKE: Final = 0.5
 
 
@@ -38,16 +39,18 @@ class Group:
 
     Attributes:
         gpus: Positions of the peers.
+        hosts: Their machines.
         steps: Rows of their windows.
         compute_ns: Shape (peers, steps).
         profiler_ns: Likewise, time in which the profiler kept a GPU idle.
         late_ns: Likewise, see `Arrivals.late_ns`; 0 where nothing is matched.
         slow_hosts: Machines that are named, by the kind of evidence that names them first.
-        compute: The test of each peer by its compute time; the size is of the logarithm.
+        compute: The test of each peer by its compute time.
         late: By its lateness, in shares of a step; None where nothing is matched.
     """
 
     gpus: tuple[int, ...]
+    hosts: tuple[str | None, ...]
     steps: IntArray
     compute_ns: IntArray
     profiler_ns: IntArray
@@ -74,17 +77,40 @@ class Group:
         if late_ns is not None:
             lengths = [np.diff(work.window_ns[steps], axis=1)[:, 0] for work in works]
             values.append(late_ns / np.maximum(np.median(lengths, axis=0), 1.0))
-        slow, tests = _tested(values, [gpus[at].host for at in members], alpha)
-        profiler_ns = np.array([work.profiler_ns[steps] for work in works])
-        late = tests[1] if len(tests) > 1 else None
-        late_ns = np.zeros(compute_ns.shape) if late_ns is None else late_ns
-        return cls(tuple(members), steps, compute_ns, profiler_ns, late_ns, slow, tests[0], late)
+        hosts = tuple(gpus[at].host for at in members)
+        slow, tests = _tested(values, hosts, alpha)
+        return cls(
+            gpus=tuple(members),
+            hosts=hosts,
+            steps=steps,
+            compute_ns=compute_ns,
+            profiler_ns=np.array([work.profiler_ns[steps] for work in works]),
+            late_ns=np.zeros(compute_ns.shape) if late_ns is None else late_ns,
+            slow_hosts=slow,
+            compute=tests[0],
+            late=tests[1] if len(tests) > 1 else None,
+        )
+
+    def alike(self, row: int) -> list[int]:
+        """Return the rows of a slow machine's ranks, for one of them; of others their own."""
+        if self.hosts[row] not in self.slow_hosts:
+            return [row]
+        return [other for other, host in enumerate(self.hosts) if host == self.hosts[row]]
 
     @cached_property
     def beyond(self) -> list[FloatArray]:
-        """Compute time, lateness and profiler's time of each beyond the median of the others."""
-        every = (self.compute_ns, self.late_ns, self.profiler_ns)
-        return [others_beyond(some.astype(np.float64)) for some in every]
+        """Compute time, lateness and profiler's time of each beyond the median of the others.
+
+        Ranks of a slow machine are beside those of others.
+        """
+        result = []
+        for some in (self.compute_ns, self.late_ns, self.profiler_ns):
+            values = others_beyond(some.astype(np.float64))
+            for host in self.slow_hosts:
+                rows = self.alike(self.hosts.index(host))
+                values[rows] = _beyond_rest(some, rows)
+            result.append(values)
+        return result
 
 
 def sized_standings(values: FloatArray, alpha: float) -> list[Standing]:
@@ -93,7 +119,7 @@ def sized_standings(values: FloatArray, alpha: float) -> list[Standing]:
     least = _LEAST if steps_n >= _FEW else _LEAST_OF_FEW
     sizes = others_beyond(values).mean(axis=1).tolist() if steps_n else [0.0] * len(values)
     return [
-        replace(item, size=size, reason=SMALL if item.named and size < least else item.reason)
+        replace(item, reason=SMALL) if item.named and size < least else item
         for item, size in zip(standings(values, alpha), sizes, strict=True)
     ]
 
@@ -118,7 +144,9 @@ def _tested(
         for some in values:
             means = np.array([some[rows].mean(axis=0) for rows in rows_of.values()])
             for host, item in zip(rows_of, sized_standings(means, alpha), strict=True):
-                if item.named and _all_of(some, rows_of[host], item.size):
+                each = _beyond_rest(some, rows_of[host]).mean(axis=1)
+                # All ranks of a slow machine are slow, and not one of them.
+                if item.named and (each >= _ALIKE * each.mean()).all():
                     slow.setdefault(host, item)
     left = [row for row, host in enumerate(hosts) if host not in slow]
     tests = []
@@ -131,7 +159,6 @@ def _tested(
     return slow, tests
 
 
-def _all_of(values: FloatArray, rows: Sequence[int], size: float) -> bool:
-    """Return whether all ranks of a slow machine are slow, and not one of them."""
-    others = np.median(np.delete(values, rows, axis=0), axis=0)
-    return bool(((values[rows] - others).mean(axis=1) >= _ALIKE * size).all())
+def _beyond_rest(values: npt.NDArray[Any], rows: Sequence[int]) -> FloatArray:
+    """Return what some peers have beyond the median of all others, in each step."""
+    return np.asarray(values[rows] - np.median(np.delete(values, rows, axis=0), axis=0))

@@ -84,36 +84,31 @@ class _Judge:
         self._stage = none if self.arrivals is None else self.arrivals.stage_of()
         joined = None if self.arrivals is None else self.arrivals.joined()
         apart = none if self.arrivals is None else self.arrivals.apart()
-        self._group = peer_groups(gpus, apart, joined)
+        self._groups = peer_groups(gpus, apart, joined)
         self.lines = [] if self.arrivals is None else self.arrivals.lines()
 
     def verdicts(self) -> list[RankVerdict]:
-        members: dict[int, list[int]] = {}
-        for at, number in enumerate(self._group):
-            members.setdefault(number, []).append(at)
-        several = [some for some in members.values() if len(some) > 1]
-        result = {at: self._row(at, len(some)) for some in members.values() for at in some}
+        several = [some for some in self._groups if len(some) > 1]
+        result = {
+            at: self._row(at, number, len(some))
+            for number, some in enumerate(self._groups)
+            for at in some
+        }
         transfers_n = [gpu.communication.get(SEND_RECV, 0) for gpu in self.gpus]
         if self.arrivals is not None or not may_be_stages(transfers_n):
             for some in several:
-                result |= self._of_group(some, ALPHA / len(several))
+                group = Group.of(self.gpus, some, self.arrivals, ALPHA / len(several))
+                for row, at in enumerate(some):
+                    result[at] = _Peer(self, group, row).verdict(result[at])
         for line in self.lines:
             result |= self._slow_stage(line, result)
         return [result[at] for at in range(len(self.gpus))]
 
-    def _row(self, at: int, peers_n: int) -> RankVerdict:
+    def _row(self, at: int, group: int, peers_n: int) -> RankVerdict:
         """Return the row of a GPU that is compared with nobody."""
         number, device_id = self.gpus[at].rank.number or 0, self.gpus[at].wall.device_id
         reason = ONE_RANK if len(self.gpus) == 1 else NO_PEERS
-        place = self._group[at], self._stage[at]
-        return RankVerdict(number, device_id, *place, peers_n, reason=reason)
-
-    def _of_group(self, members: Sequence[int], alpha: float) -> dict[int, RankVerdict]:
-        group = Group.of(self.gpus, members, self.arrivals, alpha)
-        return {
-            at: _Peer(self, group, row).verdict(self._row(at, len(members)))
-            for row, at in enumerate(members)
-        }
+        return RankVerdict(number, device_id, group, self._stage[at], peers_n, reason=reason)
 
     def _slow_stage(self, line: Line, rows: Mapping[int, RankVerdict]) -> dict[int, RankVerdict]:
         """Return rows of the stage of a pipeline that computes most, where it is slow."""
@@ -149,20 +144,15 @@ class _Peer:
         self._job, self._gpus, self._arrivals = job, job.gpus, job.arrivals
         self._group, self._row_at = group, row
         self._gpu = job.gpus[group.gpus[row]]
-        self._slow_host = group.slow_hosts.get(self._gpu.host or "")
-        # Ranks of a slow machine are beside those of others.
-        self._others = [
-            place
-            for place, at in enumerate(group.gpus)
-            if place != row and not (self._slow_host and job.gpus[at].host == self._gpu.host)
-        ]
+        self._alike = group.alike(row)
+        self._others = [other for other in range(len(group.gpus)) if other not in self._alike]
 
     def verdict(self, row: RankVerdict) -> RankVerdict:
         """Return the row with what is told of it."""
         group = self._group
         if not group.steps.size:
             return replace(row, reason=group.compute[self._row_at].reason)
-        more_ns, late_ns = self._beyond()
+        more_ns, late_ns, held_ns = (some[self._row_at] for some in group.beyond)
         kernel, verdict, test = None, *self._why(more_ns, late_ns)
         if verdict == "slow_gpu":
             verdict, kernel = self._work()
@@ -170,7 +160,7 @@ class _Peer:
         about_ns, paused = None, None
         # Equal parts of a run are no steps: what falls on a border moves between two.
         if verdict is None and self._gpu.work.has_steps:
-            paused = self._paused(late_ns, more_ns)
+            paused = self._paused(late_ns, more_ns + held_ns)
             verdict = "pauses" if paused is not None else None
         if verdict not in (None, "profiler"):
             lost_ns = late_ns if verdict in _BY_LATENESS else more_ns
@@ -189,26 +179,15 @@ class _Peer:
             reason=None if verdict else test.reason or SMALL,
         )
 
-    def _beyond(self) -> tuple[FloatArray, FloatArray]:
-        """Return its compute time and lateness beyond the median of the others, in each step."""
-        group, row = self._group, self._row_at
-        if self._slow_host is None:
-            more_ns, late_ns, _ = group.beyond
-            return more_ns[row], late_ns[row]
-        more_ns, late_ns = (
-            some[row] - np.median(some[self._others], axis=0)
-            for some in (group.compute_ns, group.late_ns)
-        )
-        return more_ns, late_ns
-
     def _why(self, more_ns: FloatArray, late_ns: FloatArray) -> tuple[Verdict | None, Standing]:
         """Return the verdict by the tests, and the evidence that it rests on.
 
         Compute that drifts too much to be tested still is why a rank is late.
         """
-        if self._slow_host is not None:
-            return "slow_host", self._slow_host
         group, row = self._group, self._row_at
+        slow_host = group.slow_hosts.get(group.hosts[row] or "")
+        if slow_host is not None:
+            return "slow_host", slow_host
         compute, late = group.compute[row], None if group.late is None else group.late[row]
         if late is not None and late.named:
             late_sum = float(late_ns.sum())
@@ -258,15 +237,14 @@ class _Peer:
             return "more_work", most
         return "slow_gpu", None
 
-    def _paused(self, late_ns: FloatArray, more_ns: FloatArray) -> _Mask | None:
+    def _paused(self, late_ns: FloatArray, known_ns: FloatArray) -> _Mask | None:
         """Return the steps of pauses, where these hold half of its lateness and are worth it.
 
         A step in which it computed longer, as with hot experts, or the profiler held it up for
-        longer, is late for that.
+        longer, is late for that: known_ns.
         """
         usual_ns = max(float(np.median(np.abs(late_ns))), 1.0)
-        held_ns = self._group.beyond[2][self._row_at]
-        steps = (late_ns > _PAUSE_TIMES * usual_ns) & (more_ns + held_ns < _EXPLAINS * late_ns)
+        steps = (late_ns > _PAUSE_TIMES * usual_ns) & (known_ns < _EXPLAINS * late_ns)
         sums = np.maximum(late_ns, 0)
         if not steps.any() or 2 * sums[steps].sum() < sums.sum():
             return None
@@ -283,8 +261,7 @@ class _Peer:
             gpus = [gpu for gpu in self._gpus if gpu is not self._gpu]
             most_ns = max((gpu.wall.communication_ns for gpu in gpus), default=0)
         else:
-            rows = set(range(len(self._group.gpus))) - set(self._others)
-            culprits = [self._group.gpus[row] for row in rows]
+            culprits = [self._group.gpus[row] for row in self._alike]
             last, waits = self._arrivals.waiting(culprits, self._group.steps)
             last = last if chosen is None else last & chosen
             most_ns = int(waits[:, last].sum(axis=1).max(initial=0))

@@ -49,7 +49,6 @@ class Arrivals:
     """Matched collectives of the GPUs that are judged."""
 
     def __init__(self, collectives: MatchedCollectives, gpus: Sequence[Gpu]) -> None:
-        """Take the collectives whose members are known with confidence."""
         self._collectives, self._gpus = collectives, gpus
         gpu_of = {gpu.key: at for at, gpu in enumerate(gpus)}
         self._gpu_of = [gpu_of.get(key, -1) for key in collectives.owners]

@@ -30,14 +30,7 @@ _Mix = Mapping[Any, float]
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device of one rank.
-
-    Attributes:
-        rank: Its rank.
-        wall: Its wall split.
-        work: What it computed.
-        rules: Tell the operations of its kernels.
-    """
+    """One device of one rank, and the rules that tell the operations of its kernels."""
 
     rank: Rank
     wall: DeviceWall
@@ -122,8 +115,8 @@ def in_common(one: _Mix, other: _Mix) -> float:
 
 def peer_groups(
     gpus: Sequence[Gpu], apart: Sequence[int | None], joined: Sequence[int] | None
-) -> list[int]:
-    """Return the number of the group of each GPU, in the order of their first.
+) -> list[list[int]]:
+    """Return the positions of GPUs that are peers, groups in the order of their first.
 
     Args:
         gpus: Of the job.
@@ -134,20 +127,19 @@ def peer_groups(
     numbers = {key: at for at, key in enumerate({gpu.rank.key: None for gpu in gpus})}
     devices = [(numbers[gpu.rank.key], gpu.wall.device_id, gpu.compute_ns) for gpu in gpus]
     places = device_places(*np.array(devices, dtype=np.int64).reshape(-1, 3).T).tolist()
-    number_of: dict[int, int] = {}
-    result = []
-    firsts: dict[tuple[int, int | None], list[int]] = {}
+    groups: list[list[int]] = []
+    near: dict[tuple[int, int | None], list[list[int]]] = {}
     for at, gpu in enumerate(gpus):
-        own = firsts.setdefault((places[at], apart[at]), [])
-        for first in own:
+        some = near.setdefault((places[at], apart[at]), [])
+        for group in some:
+            first = group[0]
             if _alike(gpus[first], gpu, None if joined is None else joined[first] == joined[at]):
-                result.append(number_of[first])
+                group.append(at)
                 break
         else:
-            own.append(at)
-            number_of[at] = len(number_of)
-            result.append(number_of[at])
-    return result
+            some.append([at])
+            groups.append(some[-1])
+    return groups
 
 
 def _meet(one: Gpu, other: Gpu) -> bool:

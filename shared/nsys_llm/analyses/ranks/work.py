@@ -27,7 +27,6 @@ class DeviceWorks:
     """The devices of one rank, after its filters."""
 
     def __init__(self, view: RankView) -> None:
-        """Find the steps of a rank."""
         self._trace = trace = view.trace
         self._steps = view.device_steps
         kernels = trace.tables["kernels"]

@@ -27,7 +27,6 @@ class Copies:
     """Copies of each GPU; without the tables of llm_hotspots only those of the wall split."""
 
     def __init__(self, tables: Tables, walls: Walls) -> None:
-        """Read memops and overlap, where they are there."""
         memops, overlap = (
             records(tables[name]) if name in tables else [] for name in ("memops", "overlap")
         )

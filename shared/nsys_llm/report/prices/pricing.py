@@ -61,7 +61,6 @@ class Prices:
     """Prices changes by the tables of a run."""
 
     def __init__(self, tables: Tables) -> None:
-        """Read what is there of the tables that tell prices."""
         self._walls = Walls(tables)
         self._replays = Replays(tables, self._walls)
         self._steps = SpanSteps(tables)

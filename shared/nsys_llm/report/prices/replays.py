@@ -32,7 +32,6 @@ class Replays:
     """The tables `what_if`, `replay` and `step_classes`; none of them has to be there."""
 
     def __init__(self, tables: Tables, walls: Walls) -> None:
-        """Read them."""
         there = "what_if" in tables
         self._rows = {row["change"]: row for row in records(tables["what_if"])} if there else {}
         self._is_off = there and _residual_pct(tables) > MOST_RESIDUAL_PCT
