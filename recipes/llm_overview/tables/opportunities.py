@@ -111,13 +111,7 @@ def _is_idle(finding: Finding, gpus: Collection[tuple[int | None, int | None]]) 
 
 def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
     """Return findings of one cause as one: who says most speaks, the first of them by price."""
-    ordered = sorted(
-        members,
-        key=lambda source: (
-            -source[1].specificity,
-            *order_of(source[1].price, source[1].rule, source[1].rank, source[1].name),
-        ),
-    )
+    ordered = sorted(members, key=lambda source: (-source[1].specificity, *source[1].order))
     prices = [(made.price, (made.rank, made.device_id)) for _, made in members if made.price]
     return Opportunity(tuple(ordered), cause, *min(prices, key=lambda pair: pair[0].order))
 

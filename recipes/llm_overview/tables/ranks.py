@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.report.part import Part
-from nsys_llm.report.records import Record, grouped, records
-from nsys_llm.taxonomy.wall_classes import COMPUTE, WALL_CLASSES
+from nsys_llm.report.records import records
+from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.wall import RankWall
 
@@ -23,26 +23,23 @@ def rank_rows(parts: Mapping[str, Part], ranks: Sequence[Rank]) -> list[dict[str
     part = next(iter(parts.values()))
     mapped = [rank for profile in part.run.profiles for rank in profile.ranks]
     steps = gpu_steps({rank.key: rank.wall for rank in mapped}, ranks)
-    rows = grouped(records(part.tables["wall"]), "rank", "file", "device_id")
-    return [_rank_row(key, rows[key], steps) for key in sorted(rows)]
-
-
-def _rank_row(
-    key: tuple[Any, ...], rows: Sequence[Record], steps: Mapping[Any, Mapping[str, Any]]
-) -> dict[str, Any]:
-    rank, file, device_id = key
-    span_ns, times = rows[0]["span_ns"], dict.fromkeys(WALL_CLASSES, 0)
-    for row in rows:
-        times[row["wall_class"]] += row["time_ns"]
-    return {
-        "rank": rank,
-        "file": file,
-        "device_id": device_id,
-        "span_ns": span_ns,
-        **{f"{name}_ns": time_ns for name, time_ns in times.items()},
-        **steps.get((file, device_id), NO_STEPS),
-        "compute_pct": 100.0 * times[COMPUTE] / span_ns if span_ns else None,
-    }
+    gpus: dict[tuple[int, str, int], dict[str, Any]] = {}
+    for row in records(part.tables["wall"]):
+        key = row["rank"], row["file"], row["device_id"]
+        gpu = gpus.setdefault(
+            key,
+            {
+                **dict(zip(("rank", "file", "device_id"), key, strict=True)),
+                "span_ns": row["span_ns"],
+                **{f"{name}_ns": 0 for name in WALL_CLASSES},
+            },
+        )
+        gpu[f"{row['wall_class']}_ns"] += row["time_ns"]
+    for gpu in gpus.values():
+        span_ns = gpu["span_ns"]
+        gpu |= steps.get((gpu["file"], gpu["device_id"]), NO_STEPS)
+        gpu["compute_pct"] = 100.0 * gpu["compute_ns"] / span_ns if span_ns else None
+    return [gpus[key] for key in sorted(gpus)]
 
 
 def gpu_steps(

@@ -22,8 +22,6 @@ CauseKind = Literal[
     "dependency",
     "queued",
     "profiler",
-    "load",
-    "no_work",
     "place",  # where or when time goes, and not why; detail: the phase or steps
 ]
 

@@ -147,6 +147,11 @@ class Finding:
         is_priced = self.kind == PERFORMANCE and self.price is not None
         return self.price.severity if is_priced and self.price is not None else None
 
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Where it stands among others on time, see `order_of`."""
+        return order_of(self.price, self.rule, self.rank, self.name)
+
 
 def _plain(value: float) -> float:
     return value.item() if isinstance(value, np.generic) else value
@@ -180,7 +185,7 @@ def _place(finding: Finding) -> tuple[Any, ...]:
         KINDS.index(finding.kind),
         finding.rule not in INCOMPLETE,
         -finding.impact_ns if finding.price is None else 0,
-        *order_of(finding.price, finding.rule, finding.rank, finding.name),
+        *finding.order,
     )
 
 

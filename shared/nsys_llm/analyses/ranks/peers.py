@@ -88,7 +88,9 @@ class Gpu:
     def shapes(self) -> _Mix:
         """Share of its launches by name, grid and block."""
         rows = [(self.work.names[row[0]], *row[1:8]) for row in self.work.launches.tolist()]
-        return _shares({row[:7]: row[7] for row in rows if not is_communication(row[0])})
+        counts = {row[:7]: row[7] for row in rows if not is_communication(row[0])}
+        whole = max(sum(counts.values()), 1)
+        return {key: n / whole for key, n in counts.items()}
 
     @cached_property
     def communication(self) -> Mapping[str, int]:
@@ -99,11 +101,6 @@ class Gpu:
             if is_communication(name):
                 counts[operation_of(name)] = counts.get(operation_of(name), 0) + row[7]
         return counts
-
-
-def _shares(counts: Mapping[Any, int]) -> _Mix:
-    whole = max(sum(counts.values()), 1)
-    return {key: n / whole for key, n in counts.items()}
 
 
 def in_common(one: _Mix, other: _Mix) -> float:
@@ -153,9 +150,8 @@ def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
         together = _meet(one, other)
     if together:
         # One that launches more of some has more work: what the other does is what they share.
-        shares = in_common(_shares(one.operations), _shares(other.operations))
-        less_n = min(sum(gpu.operations.values()) for gpu in (one, other))
+        less_n, more_n = sorted(sum(gpu.operations.values()) for gpu in (one, other))
         shared_n = in_common(one.operations, other.operations)
-        return shares >= COMMON or (less_n > 0 and shared_n >= COMMON * less_n)
+        return shared_n >= COMMON * less_n if less_n else not more_n
     known = one.work.has_shapes and other.work.has_shapes
     return known and in_common(one.shapes, other.shapes) >= COMMON

@@ -146,9 +146,8 @@ class Prices:
         return _Size((IDLE, COMMUNICATION), idle_ns + self._waited_ns(gpu), idle_ns)
 
     def _waited_ns(self, gpu: Gpu) -> int:
-        row = self._verdicts.get(gpu)
-        is_late = row is not None and row["verdict"] in HOST_VERDICTS
-        return int(row["about_ns"] or 0) if row is not None and is_late else 0
+        row = self._verdicts.get(gpu, {})
+        return int(row["about_ns"] or 0) if row.get("verdict") in HOST_VERDICTS else 0
 
     def _wait(self, gpu: Gpu, change: Change) -> _Size:
         # Who launches earlier comes earlier, and is waited for less; not whom the profiler holds.

@@ -86,8 +86,6 @@ class Replays:
 
 def _residual_pct(tables: Tables) -> float:
     steps = tables["replay"]
-    if steps.empty:
-        return 0.0
     counted = steps[steps["mark"] == ""]
     off_ns = (counted["replayed_ns"] - counted["wall_ns"]).abs().sum()
     return 100.0 * float(off_ns) / max(float(counted["wall_ns"].sum()), 1.0)
