@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -42,8 +41,10 @@ class Group:
         hosts: Their machines.
         steps: Rows of their windows.
         compute_ns: Shape (peers, steps).
-        profiler_ns: Likewise, time in which the profiler kept a GPU idle.
-        late_ns: Likewise, see `Arrivals.late_ns`; 0 where nothing is matched.
+        more_ns: Likewise, beyond the median of the others; of a slow machine's ranks, of those of
+            other machines.
+        late_ns: Likewise, lateness, see `Arrivals.late_ns`; 0 where nothing is matched.
+        held_ns: Likewise, time in which the profiler kept a GPU idle.
         slow_hosts: Machines that are named, by the kind of evidence that names them first.
         compute: The test of each peer by its compute time.
         late: By its lateness, in shares of a step; None where nothing is matched.
@@ -53,8 +54,9 @@ class Group:
     hosts: tuple[str | None, ...]
     steps: IntArray
     compute_ns: IntArray
-    profiler_ns: IntArray
+    more_ns: FloatArray
     late_ns: FloatArray
+    held_ns: FloatArray
     slow_hosts: dict[str, Standing]
     compute: list[Standing]
     late: list[Standing] | None
@@ -79,38 +81,19 @@ class Group:
             values.append(late_ns / np.maximum(np.median(lengths, axis=0), 1.0))
         hosts = tuple(gpus[at].host for at in members)
         slow, tests = _tested(values, hosts, alpha)
-        return cls(
-            gpus=tuple(members),
-            hosts=hosts,
-            steps=steps,
-            compute_ns=compute_ns,
-            profiler_ns=np.array([work.profiler_ns[steps] for work in works]),
-            late_ns=np.zeros(compute_ns.shape) if late_ns is None else late_ns,
-            slow_hosts=slow,
-            compute=tests[0],
-            late=tests[1] if len(tests) > 1 else None,
+        profiler_ns = np.array([work.profiler_ns[steps] for work in works])
+        late_ns = np.zeros(compute_ns.shape) if late_ns is None else late_ns
+        more_ns, late_ns, held_ns = (
+            _beyond(some, hosts, slow) for some in (compute_ns, late_ns, profiler_ns)
         )
+        measured = steps, compute_ns, more_ns, late_ns, held_ns
+        late = tests[1] if len(tests) > 1 else None
+        return cls(tuple(members), hosts, *measured, slow, tests[0], late)
 
     def alike(self, row: int) -> list[int]:
         """Return the rows of a slow machine's ranks, for one of them; of others their own."""
-        if self.hosts[row] not in self.slow_hosts:
-            return [row]
-        return [other for other, host in enumerate(self.hosts) if host == self.hosts[row]]
-
-    @cached_property
-    def beyond(self) -> list[FloatArray]:
-        """Compute time, lateness and profiler's time of each beyond the median of the others.
-
-        Ranks of a slow machine are beside those of others.
-        """
-        result = []
-        for some in (self.compute_ns, self.late_ns, self.profiler_ns):
-            values = others_beyond(some.astype(np.float64))
-            for host in self.slow_hosts:
-                rows = self.alike(self.hosts.index(host))
-                values[rows] = _beyond_rest(some, rows)
-            result.append(values)
-        return result
+        host = self.hosts[row]
+        return _rows_of(host, self.hosts) if host in self.slow_hosts else [row]
 
 
 def sized_standings(values: FloatArray, alpha: float) -> list[Standing]:
@@ -133,10 +116,7 @@ def _tested(
         values: Of each kind of evidence, shape (peers, steps).
         hosts: Machine of each peer.
     """
-    rows_of = {
-        host: [row for row, other in enumerate(hosts) if other == host]
-        for host in sorted({host for host in hosts if host is not None})
-    }
+    rows_of = {host: _rows_of(host, hosts) for host in sorted(filter(None, set(hosts)))}
     rows_of = {host: rows for host, rows in rows_of.items() if len(rows) > 1}
     slow: dict[str, Standing] = {}
     if len(rows_of) > 1:
@@ -157,6 +137,19 @@ def _tested(
                 every[row] = item
         tests.append(every)
     return slow, tests
+
+
+def _rows_of(host: str | None, hosts: Sequence[str | None]) -> list[int]:
+    return [row for row, other in enumerate(hosts) if other == host]
+
+
+def _beyond(
+    values: npt.NDArray[Any], hosts: Sequence[str | None], slow: Collection[str]
+) -> FloatArray:
+    result = others_beyond(values.astype(np.float64))
+    for rows in (_rows_of(host, hosts) for host in slow):
+        result[rows] = _beyond_rest(values, rows)
+    return result
 
 
 def _beyond_rest(values: npt.NDArray[Any], rows: Sequence[int]) -> FloatArray:

@@ -152,7 +152,7 @@ class _Peer:
         group = self._group
         if not group.steps.size:
             return replace(row, reason=group.compute[self._row_at].reason)
-        more_ns, late_ns, held_ns = (some[self._row_at] for some in group.beyond)
+        more_ns, late_ns = group.more_ns[self._row_at], group.late_ns[self._row_at]
         kernel, verdict, test = None, *self._why(more_ns, late_ns)
         if verdict == "slow_gpu":
             verdict, kernel = self._work()
@@ -160,7 +160,7 @@ class _Peer:
         about_ns, paused = None, None
         # Equal parts of a run are no steps: what falls on a border moves between two.
         if verdict is None and self._gpu.work.has_steps:
-            paused = self._paused(late_ns, more_ns + held_ns)
+            paused = self._paused(late_ns, more_ns + group.held_ns[self._row_at])
             verdict = "pauses" if paused is not None else None
         if verdict not in (None, "profiler"):
             lost_ns = late_ns if verdict in _BY_LATENESS else more_ns
