@@ -60,6 +60,7 @@ WRONG_NUMBERS = [
     ("llm_overview", "opportunities", "gain_ns"),
     ("llm_overview", "parts/step_budget/job_steps", "unknown_ns"),
     ("llm_overview", "parts/tail_stats/tails", "launches_n"),
+    ("trace_diff", "kernels", "count_effect_ns"),
 ]
 
 
