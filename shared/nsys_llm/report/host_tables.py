@@ -32,20 +32,18 @@ _Z_95: Final = 1.959963984540054
 _Group = tuple[int, int, str, str, str | None, str]
 #: What samples are counted of.
 _GROUP: Final[Callable[[Exposure], _Group]] = attrgetter(*Exposure.__dataclass_fields__)
-_STATES: Final = tuple(HostState.__dataclass_fields__)
-_MODULES: Final = tuple(HostModule.__dataclass_fields__)
-_FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
 
 
 def host_tables(ranks: Sequence[tuple[Rank, HostPart | None]]) -> dict[str, Columns]:
     """Return host_states, host_modules and host_frames; of ranks without, no rows."""
     told = [(rank, part) for rank, part in ranks if part is not None]
-    frames = [(rank, frame) for rank, part in told for frame in part.frames]
+    rows = [(rank, frame) for rank, part in told for frame in part.frames]
+    frames = record_columns(rows, *HostFrame.__dataclass_fields__)
     order = ("rank", "device_id", "part", "state", "kind", "-samples_n", "function", "module")
     return {
         "host_states": _state_columns(told),
         "host_modules": _module_columns(told),
-        "host_frames": sorted_columns(record_columns(frames, *_FRAMES), *order),
+        "host_frames": sorted_columns(frames, *order),
     }
 
 
@@ -58,7 +56,7 @@ def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     all_ns = np.array([whole_ns[rank.key, row.device_id] for rank, row in rows], dtype=np.int64)
     steps_n = {rank.key: part.steps_n for rank, part in ranks}
     columns = {
-        **record_columns(rows, *_STATES),
+        **record_columns(rows, *HostState.__dataclass_fields__),
         "steps_n": [steps_n[rank.key] if row.part == STEP else None for rank, row in rows],
         "share_pct": percent(time_ns, all_ns),
     }
@@ -91,7 +89,7 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
     low_pct, high_pct = wilson_pct(np.where(is_lost, 0, counted_n), np.maximum(of_n, 1))
     columns = {
-        **record_columns(rows, *_MODULES),
+        **record_columns(rows, *HostModule.__dataclass_fields__),
         "of_n": of_n,
         "expected_n": nullable(expected_n),
         "share_pct": percent(counted_n, np.where(is_lost, expected_n, of_n)),
