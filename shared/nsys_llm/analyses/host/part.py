@@ -59,7 +59,7 @@ def host_part(view: RankView) -> HostPart | None:
     if view.missing_work.opaque_launches_n or not has_host_records(trace):
         return None
     steps = view.steps
-    places, threads = Places(view.marked, steps), ThreadStates(trace, view.host)
+    places, threads = Places(view.marked, steps), ThreadStates(trace, view.host, view.records)
     sums = [
         _Sums(threads, places, ops.device_id, exposed)
         for ops, summed in zip(view.device_ops, view.gap_sums, strict=True)

@@ -26,13 +26,11 @@ from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.numeric.grouping import distinct_codes, sorted_distinct, split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.idle_causes import MODULE_LOAD
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.host_part import OS_CALL
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
-
-_DRIVER: Final = {"module_load": classes.MODULE_LOAD, "back_pressure": classes.BACK_PRESSURE}
 
 _COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "domain_id", "global_tid")
 _MOST_NAMES: Final = 256
@@ -135,7 +133,8 @@ class HostParts:
             if work.thread == thread:
                 inside = 1 + np.flatnonzero(starts_inside(at_ns, work.spans))
                 kept[inside] &= ~CLASS_MASK
-                bits[inside] = _DRIVER.get(CAUSE_NAMES[work.cause], classes.BACK_PRESSURE)
+                loads = work.cause == MODULE_LOAD
+                bits[inside] = classes.MODULE_LOAD if loads else classes.BACK_PRESSURE
         inside = 1 + np.flatnonzero(starts_inside(at_ns, self._host.profiler))
         kept[inside], bits[inside] = EDGE_MASK, classes.PROFILER
         return _Line(at_ns, kept, bits)
