@@ -80,19 +80,15 @@ HOST_CASES: Final = {
 class Waited:
     """Some of the exposed time of a GPU: rows of host_states and host_modules."""
 
-    states: Sequence[Record]
-    modules: Sequence[Record]
+    states: Sequence[Record] = ()
+    modules: Sequence[Record] = ()
 
     @classmethod
     def of(cls, tables: Tables, gpu: Gpu) -> Waited:
         """Return that of a GPU; nothing of a capture without records of threads."""
-        if "host_states" not in tables:
-            return cls((), ())
-        known = (tables["host_states"], tables["host_modules"])
-        of_gpu = [
-            table[(table["rank"] == gpu[0]) & (table["device_id"] == gpu[1])] for table in known
-        ]
-        return cls(*map(records, of_gpu))
+        known = [tables[name] for name in ("host_states", "host_modules") if name in tables]
+        of_gpu = ((table["rank"] == gpu[0]) & (table["device_id"] == gpu[1]) for table in known)
+        return cls(*(records(table[rows]) for table, rows in zip(known, of_gpu, strict=True)))
 
     def where(self, column: str, *values: Any) -> Waited:
         """Return the rows with one of some values, in a column that both tables have."""

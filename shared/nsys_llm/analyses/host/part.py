@@ -35,6 +35,7 @@ from nsys_llm.trace.host_part import (
     HostModule,
     HostPart,
     HostState,
+    Where,
 )
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -44,9 +45,7 @@ _MOST_FRAMES: Final = 20
 _PROGRAM: Final = ("framework", "other")
 #: Gaps that are named after these were exposed to no thread: most, where a host runs ahead.
 _HIDDEN: Final = (QUEUED, NO_API, AFTER_LAST, UNRESOLVED)
-#: Device, thread, cause, part, range and state.
-_Where = tuple[int, int, str, str, str | None, str]
-_Counted = tuple[_Where, int, int, int]
+_Counted = tuple[Where, int, int, int]
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 
 
@@ -198,7 +197,7 @@ def _counted(sums: Sequence[_Sums], columns: Sequence[IntArray]) -> Iterator[_Co
 
 
 def _modules(samples: Iterator[_Counted], strings: Mapping[int, str]) -> Iterator[HostModule]:
-    samples_n, collecting_n = Counter[tuple[_Where, str]](), Counter[tuple[_Where, str]]()
+    samples_n, collecting_n = Counter[tuple[Where, str]](), Counter[tuple[Where, str]]()
     for where, path, name, n in samples:
         of = where, module_class(strings.get(path, ""))
         samples_n[of] += n
