@@ -11,7 +11,9 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.capture import NO_KERNEL
 from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
+from nsys_llm.taxonomy.host_modules import KERNEL
 from nsys_llm.trace.host_part import (
     SAMPLED,
     STEP,
@@ -65,7 +67,7 @@ def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
 
 def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
-    rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, int]]()
+    rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, ...]]()
     for rank, part in ranks:
         counts, on_core_ns = Counter[_Group](), Counter[_Group]()
         period_ns = (rank.facts and rank.facts.sample_period_ns) or part.period_ns
@@ -83,8 +85,8 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
         for module in (*part.modules, *lost):
             whole = counts[_GROUP(module)], expected.get(_GROUP(module), NULL_INT)
             rows.append((rank, module))
-            beside.append((*whole, period_ns or NULL_INT))
-    of_n, expected_n, period = np.array(beside, dtype=np.int64).reshape(-1, 3).T
+            beside.append((*whole, period_ns or NULL_INT, _is_user_mode(rank, part)))
+    of_n, expected_n, period, user_mode = np.array(beside, dtype=np.int64).reshape(-1, 4).T
     is_lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
     low_pct, high_pct = wilson_pct(np.where(is_lost, 0, counted_n), np.maximum(of_n, 1))
@@ -96,9 +98,17 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
         "low_pct": np.where(is_lost, np.nan, low_pct),
         "high_pct": np.where(is_lost, np.nan, high_pct),
         "period_ns": nullable(period),
+        "user_mode": user_mode != 0,
     }
     order = ("rank", "device_id", "tid", "part", "range", "cause", "state", "-samples_n")
     return sorted_columns(columns, *order, "module_class")
+
+
+def _is_user_mode(rank: Rank, part: HostPart) -> bool:
+    """Return whether samples of the kernel are missing: Linux allows none, or there are none."""
+    if rank.facts and rank.facts.paranoid_level not in (None, NO_KERNEL):
+        return False  # above that level only root samples, and all
+    return all(module.module_class != KERNEL for module in part.modules)
 
 
 def wilson_pct(count: IntArray, of_n: IntArray) -> tuple[Any, Any]:

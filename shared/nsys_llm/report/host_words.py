@@ -16,7 +16,7 @@ from nsys_llm.report.host_tables import NOT_SAMPLED, wilson_pct
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
-from nsys_llm.taxonomy.host_modules import KERNEL, UNRESOLVED
+from nsys_llm.taxonomy.host_modules import UNRESOLVED
 from nsys_llm.trace.host_part import (
     CUDA_CALL,
     INTERPRETER_LOCK,
@@ -152,7 +152,7 @@ class Waited:
         if (name := self.software) is None:
             return said
         counts, _ = self.samples
-        kind = "samples" if counts[KERNEL] else "user-mode samples"
+        kind = "user-mode samples" if self.modules[0]["user_mode"] else "samples"
         share = format_percent(percent(counts[name], counts.total()))
         return f"{said}, {share} of its {kind} {name}"
 

@@ -78,7 +78,7 @@ def host_part(view: RankView) -> HostPart | None:
         tuple(told for of in sums for told in of.rows()),
         tuple(_modules(trace, sums, [*whose, *leaf])),
         tuple(chain.from_iterable(frames)),
-        threads.records.period_ns({of.thread for of in sums}),
+        threads.records.period_ns({of.thread: of.sample_ns for of in sums}),
         0 if steps is None else int((~steps.warmup).sum()),
     )
 
@@ -88,7 +88,8 @@ class _Sums:
 
     Attributes:
         thread: The globalTid.
-        samples: Periodic ones in CUDA calls and where the thread ran, shape (3, samples): group,
+        sample_ns: When periodic samples of it were taken, ascending.
+        samples: Those in CUDA calls and where the thread ran, shape (3, samples): group,
             state, row in the table.
     """
 
@@ -96,8 +97,8 @@ class _Sums:
         self, threads: ThreadStates, places: Places, device_id: int, exposed: Exposed
     ) -> None:
         self._threads, self._places, self._device_id = threads, places, device_id
-        self.thread, records = threads.thread(exposed), threads.records
-        self._sample = records.samples(self.thread)
+        self.thread, records = exposed.global_tid, threads.records
+        self.sample_ns, self._sample_row = records.samples(self.thread)
         self._has_switches = records.moves(self.thread)[0].size > 0
         self._places_n = len(places.names) * len(PARTS)
         self._time_ns, self._on_core_ns = Counter[int](), Counter[int]()
@@ -106,7 +107,7 @@ class _Sums:
         moved_ns, place = places.line(self.thread, spans)
         edges = np.sort(np.append(moved_ns, records.edges_ns(self.thread)), kind="stable")
         for rows in small_blocks(exposed.start_ns.size):
-            block = exposed.take(rows, exposed.thread)
+            block = exposed.take(rows)
             low, high = np.searchsorted(edges, (block.start_ns[0], block.end_ns[-1]))
             pieces = threads.pieces(block, edges[low:high])
             at = np.searchsorted(moved_ns, pieces.start_ns, side="right") - 1
@@ -121,9 +122,9 @@ class _Sums:
             sums.update(dict(zip(used.tolist(), added.tolist(), strict=True)))
         if not group.size:
             return
-        at_ns, row = self._sample
-        low, high = np.searchsorted(at_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
-        at_ns, row = at_ns[low:high], row[low:high]
+        span = pieces.start_ns[0], pieces.end_ns[-1]
+        some = slice(*np.searchsorted(self.sample_ns, span).tolist())
+        at_ns, row = self.sample_ns[some], self._sample_row[some]
         piece = np.searchsorted(pieces.start_ns, at_ns, side="right") - 1
         state = self._threads.states[pieces.detail[piece]]
         kept = (at_ns < pieces.end_ns[piece]) & np.isin(state, _SAMPLED)
