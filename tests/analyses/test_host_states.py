@@ -206,8 +206,8 @@ def test_the_period_is_that_of_samples_between_which_a_thread_stays_on_its_core(
         "global_tid": thread[:3],
     }
     tables = {"cpu_samples": Table(samples), "thread_switches": Table(switches)}
-    assert HostRecords(RankTrace(tables, {}, None, {}, ())).period_ns([7]) == 10
-    assert HostRecords(RankTrace({}, {}, None, {}, ())).period_ns([7]) is None
+    assert HostRecords(RankTrace(tables, {}, None, {}, ())).period_ns({7: at_ns}) == 10
+    assert HostRecords(RankTrace({}, {}, None, {}, ())).period_ns({7: at_ns[:1]}) is None
 
 
 @pytest.mark.parametrize(
@@ -251,6 +251,20 @@ def test_ranges_of_the_interpreter_s_lock_are_no_steps_and_no_places(tmp_path):
     # Each of three gaps holds a wait of 590 ns whole.
     waited = records(states[states["detail"] == "interpreter lock"])
     assert [(row["state"], row["time_ns"]) for row in waited] == [("os_call", 3 * 590)]
+
+
+def test_waits_for_the_interpreter_s_lock_are_told_where_nothing_else_is_recorded(tmp_path):
+    trace = TraceBuilder()
+    for step in range(4):
+        at = 1_000 * step
+        trace.nvtx("step", at, at + 1_000).nvtx("Waiting for GIL", at + 10, at + 600)
+        trace.kernel("k", start_ns=at + 700, end_ns=at + 900, launch=(at + 650, at + 690))
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    for recipe, waits_n in (("idle_gaps", 3), ("step_budget", 4)):  # gaps; steps
+        states = records(quick(recipe, path)["host_states"])
+        waits = [row["time_ns"] for row in states if row["detail"] == "interpreter lock"]
+        assert waits == [waits_n * 590]
+        assert {row["state"] for row in states} == {"os_call", "unknown", "cuda_call"}
 
 
 def test_a_call_whose_stack_takes_the_interpreter_s_lock_is_said_as_that(tmp_path):

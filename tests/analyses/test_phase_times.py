@@ -63,42 +63,6 @@ def methods(trace, tmp_path, **options):
     return list(zip(named, texts, strict=True))
 
 
-def test_every_nanosecond_has_one_phase(tmp_path):
-    trace = TraceBuilder().nvtx("step", 0, 100).nvtx("prefill", 1, 30).nvtx("dec 7", 40, 60)
-    trace.nvtx("aten::mul", 42, 50).nvtx("sample", 50, 58)
-    trace.kernel("a", start_ns=10, end_ns=14, launch=(2, 4))  # prefill
-    trace.kernel("b", start_ns=50, end_ns=53, launch=(43, 44))  # in mul, in dec
-    trace.memset(start_ns=54, end_ns=59, size_bytes=4, launch=(51, 52))  # sample, in dec
-    trace.kernel("c", start_ns=70, end_ns=77, launch=(65, 66))  # in step alone
-    trace.kernel("d", start_ns=120, end_ns=131, launch=(110, 112))  # in no range
-    trace.kernel("e", start_ns=140, end_ns=142)  # launched by nobody knows whom
-    sums = times(trace, tmp_path)
-    assert by_phase(sums) == {
-        "prefill": 4,
-        "decode": 3,
-        "sampling": 5,
-        "unmapped": 7,
-        "no_range": 11,
-        "no_api": 2,
-    }
-    assert sums.gpu_ns.sum() == 4 + 3 + 5 + 7 + 11 + 2
-
-
-def test_start_end_ranges_hold_launches_of_any_thread_but_only_where_nothing_else_is_open(tmp_path):
-    trace = TraceBuilder().nvtx("prefill", 0, 50, kind="start_end", tid=5)
-    trace.nvtx("request", 10, 40, kind="start_end", tid=6).nvtx("op", 20, 30)
-    trace.kernel("a", start_ns=100, end_ns=101, launch=(1, 2))
-    trace.kernel("b", start_ns=110, end_ns=112, launch=(12, 13), tid=9)
-    trace.kernel("c", start_ns=120, end_ns=124, launch=(22, 23))
-    assert methods(trace, tmp_path) == [
-        ("start_end", "prefill"),
-        ("start_end", "request"),
-        ("launch", "op"),
-    ]
-    # The request has no phase, and the prefill around it has.
-    assert by_phase(times(trace, tmp_path)) == {"prefill": 1 + 2, "unmapped": 4}
-
-
 def graph(**options):
     trace = TraceBuilder(**options).nvtx("capture", 0, 20).nvtx("layer 1", 1, 10)
     trace.nvtx("layer 2", 11, 19)

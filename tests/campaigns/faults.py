@@ -33,7 +33,6 @@ TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "run")]
 
 from campaigns.outcomes import run_recipe  # noqa: E402
-from dask_cluster import scheduler, worker  # noqa: E402
 from results import differences, environment, read_results  # noqa: E402
 from trace_builder import TraceBuilder  # noqa: E402
 
@@ -269,39 +268,6 @@ def _closed_pipe(place: Place, reference: Path, random: Random) -> list[str]:
     return problems + same_as(place.output, reference)
 
 
-def _worker_killed(place: Place, reference: Path, random: Random) -> list[str]:
-    """Kill one of two workers of a Dask cluster; what it had done is done again."""
-    place.mode = "dask-futures"
-    away = place.folder / "away"
-    with scheduler(away) as file, worker(away, file), worker(place.folder / "other", file) as one:
-        place.extra = ("--scheduler-file", file)
-        process = place.start()
-        time.sleep(_START_SECONDS + random.random() * 4 * place.usual_s)
-        one.kill()
-        after = ended(process)
-    problems = told_well(after, (0, 2))
-    return problems + (same_as(place.output, reference) if after.code == 0 else [])
-
-
-def _scheduler_killed(place: Place, reference: Path, random: Random) -> list[str]:
-    """Kill the scheduler of a cluster: one line, nothing published; or it was over before."""
-    place.mode = "dask-futures"
-    away = place.folder / "away"
-    with scheduler(away) as file, worker(away, file):
-        place.extra = ("--scheduler-file", file)
-        process = place.start()
-        time.sleep(_START_SECONDS + random.random() * 4 * place.usual_s)
-        for other in psutil.process_iter(["cmdline"]):
-            words = other.info["cmdline"] or []
-            if str(file) in words and "scheduler" in words:
-                other.kill()
-        after = ended(process)
-    problems = told_well(after, (0, 2)) + leftovers(place)
-    if after.code == 2 and place.output.exists():
-        problems.append("exit 2 with a result")
-    return problems
-
-
 FAULTS: Mapping[str, Fault] = {
     "interrupted with all children": _signalled(signal.SIGINT, group=True),
     "terminated": _signalled(signal.SIGTERM, group=False),
@@ -311,8 +277,6 @@ FAULTS: Mapping[str, Fault] = {
     "an input gone": _input_hurt(gone=True),
     "an input cut": _input_hurt(gone=False),
     "a closed pipe": _closed_pipe,
-    "a worker killed": _worker_killed,
-    "a scheduler killed": _scheduler_killed,
 }
 
 

@@ -54,13 +54,6 @@ def test_none_of_the_reports_of_a_folder_is_refused(tmp_path, rank_set):
     assert_refused(tmp_path, f"{rank_set}:0", ":0")
 
 
-@pytest.mark.nsys
-def test_a_report_that_is_junk_is_refused_in_one_line_with_nsys(tmp_path, nsys, monkeypatch):
-    monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: nsys)
-    (tmp_path / "j.nsys-rep").write_bytes(b"junk" * 999)
-    assert_refused(tmp_path, tmp_path / "j.nsys-rep", "j.nsys-rep: nsys export failed")
-
-
 def test_a_file_without_read_permission_is_refused():
     with open_folder() as folder:
         path = report().write_sqlite(folder / "rank0.sqlite")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from command_line import Run, row, rows, run, snapshot
-from results import only_tables
 from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
@@ -100,25 +99,3 @@ def test_kernels_without_a_process_are_a_rank_of_their_own_beside_several(tmp_pa
     assert sorted(record["no_process_n"] for record in counted) == [0, 0, 1]
     assert sorted(record["total_ns"] for record in counted) == [1, 4, 5]
     assert str(SENTINEL) not in map(str, cells(out))
-
-
-def written(report: TraceBuilder, folder: Path, kind: str) -> Path:
-    if kind == "sqlite":
-        return report.write_sqlite(folder / "r.sqlite")
-    return report.write_parquet(folder / "r_pqtdir")
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "parquet"])
-@pytest.mark.parametrize("identity", [2**53 + 1, 2**63 - 3])
-def test_large_correlation_ids_join_exactly(tmp_path, kind, identity):
-    # identity - 1 and identity are the same double: a join in floating point would find both.
-    report = TraceBuilder(duration_ns=99)
-    for number in (identity - 1, identity):
-        report.api("cudaLaunchKernel_v7000", start_ns=1, end_ns=2, correlation_id=number)
-    report.kernel("a", start_ns=10, duration_ns=5, correlation_id=identity)
-    report.kernel("b", start_ns=20, duration_ns=7, correlation_id=identity + 1)
-    path = written(report, tmp_path, kind)
-    only_tables(tmp_path / "out", path)
-    counted = row(tmp_path / "out", "coverage", op="kernel")
-    assert (counted["attributed_ns"], counted["api_missing_ns"]) == (5, 7)
-    assert counted["duplicate_key_n"] == 0

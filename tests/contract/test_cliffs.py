@@ -14,8 +14,8 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives import matching
 from nsys_llm.analyses.critical_path.path import host_parts, visits
-from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
+from nsys_llm.analyses.host.places import OTHER_RANGES
 from nsys_llm.analyses.nvtx import nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric import rank_tests

@@ -1,4 +1,4 @@
-"""What an overview lists, as causes: one function for each scheme of its columns."""
+"""What an overview lists, as causes."""
 
 from __future__ import annotations
 
@@ -39,52 +39,14 @@ class Item:
 
 #: Kinds whose detail says which thing is at fault.
 _DETAILED: Final = ("kernels", "copies", "wait", "phase")
-#: Kinds by how the culprit begins; the longest that fits counts.
-_CULPRITS: Final = {
-    "rank:": "rank",
-    "host:": "rank",
-    "host:late": "host",
-    "idle:": "wait",
-    "idle:queued": "queued",
-    "idle:alloc": "allocation",
-    "idle:module_load": "module_load",
-    "idle:dependency": "dependency",
-    "api:": "wait",
-    "copies:": "copies",
-    "communication:": "transfer",
-    "communicator:": "waiting",
-    "pipeline:": "schedule",
-    "kernel:": "kernels",
-    "phase:": "phase",
-    "profiler": "profiler",
-}
 
 
 def items_of(tables: Mapping[str, Any]) -> list[Item]:
     """Return what an overview lists, in its order."""
-    rows = tables["opportunities"]
-    item = _typed if "cause_rank" in rows else _by_culprit
-    return [item(row) for row in rows.to_dict("records")]
+    return [_item(row) for row in tables["opportunities"].to_dict("records")]
 
 
-def _by_culprit(row: Mapping[str, Any]) -> Item:
-    culprit = row["culprit"] if isinstance(row["culprit"], str) else ""
-    fits = [start for start in _CULPRITS if culprit.startswith(start)]
-    kind = _CULPRITS[max(fits, key=len)] if fits else culprit
-    rank = int(culprit[5:]) if culprit.startswith("rank:") else None
-    if row["rule"] == "slow_stage":
-        kind = "stage"
-    if culprit == "host:late":
-        rank = _number(row["rank"])
-    percents = {True: _percent(row["replayed_pct"]), False: row["gain_pct"]}
-    bound_pct = row["gain_pct"] if row["gain_is_bound"] else None
-    about_pct = percents[bool(row["gain_is_bound"])]
-    return Item(
-        kind, rank, culprit.partition(":")[2], about_pct, bound_pct, row["title"], _tail(row)
-    )
-
-
-def _typed(row: Mapping[str, Any]) -> Item:
+def _item(row: Mapping[str, Any]) -> Item:
     known = isinstance(row["about_basis"], str)
     return Item(
         row["cause"],
@@ -93,12 +55,8 @@ def _typed(row: Mapping[str, Any]) -> Item:
         row["gain_pct"] if known else None,
         _percent(row["bound_pct"]),
         row["title"],
-        _tail(row),
+        bool(row["severity"] == "tail"),
     )
-
-
-def _tail(row: Mapping[str, Any]) -> bool:
-    return bool(row["severity"] == "tail")
 
 
 def _number(value: Any) -> int | None:

@@ -7,7 +7,7 @@ from random import Random
 
 from judgement.jobs import Planted, Wanted, each_rank, is_reduction, job, layers, one_rank
 from machine.parts import COMM_STREAM, GEMM, POINTWISE, SIDE_STREAM, Maker
-from machine.program import Enqueue, Flush, Instruction, Pop, Program, Push
+from machine.program import Enqueue, Flush, Instruction, Pop, Program, Push, Sync
 
 
 def _rank(rank: int) -> tuple[Wanted, ...]:
@@ -99,6 +99,27 @@ def pauses(dice: Random, fault: bool) -> Planted:
         return [*paused, *layers(make)]
 
     return job(dice, body), (*_rank(slow), Wanted("host", slow))
+
+
+def pauses_of_gpu(dice: Random, fault: bool) -> Planted:
+    """A kernel of one rank starts late in a few steps; its host loads a little in a few others.
+
+    The pauses are not the host's, although it is late as well: these are two faults.
+    """
+    slow, steps = dice.randrange(4), dice.sample(range(1, 14), 6)
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        launches, lag_ns, late = layers(make), make.ns(900_000), make.host(100_000)
+        first = launches[8]
+        assert isinstance(first, Enqueue)
+        here = fault and rank == slow
+        if here and step in steps[:3]:
+            return [*launches[:8], replace(first, lag_ns=lag_ns), *launches[9:]]
+        # Whatever blocks at the end of the step, this one keeps the host from running ahead.
+        loading = [Push("data"), late, Pop()] if here and step in steps[3:] else []
+        return [Sync("stream"), *loading, *launches]
+
+    return job(dice, body), _rank(slow)
 
 
 def slow_aside(dice: Random, fault: bool) -> Planted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from judgement.truth import HEALED, KINDS, planted, score, true_pct
+from judgement.truth import HEALED, KINDS, listed, planted, score, true_pct
 from machine import simulate
 from machine.program import Blocking, Spin, Sync
 
@@ -97,6 +97,27 @@ def test_launches_of_equal_ranks_are_ahead():
 def test_the_first_words_are_right(kind, seed):
     result = score(kind, seed)
     assert (result.right, result.near, result.falsely, result.broken) == (1.0, True, "", "")
+
+
+@pytest.mark.nightly("3", "19")
+@pytest.mark.parametrize("seed", [1, 3, 19])
+def test_a_rank_that_is_late_by_its_host_is_one_item(seed):
+    """The replay prices its host far lower: its partner waits, too."""
+    program, _, _ = planted("late_in_grid", seed)
+    items, _ = listed(simulate(program))
+    named = [item for item in items if item.kind in ("rank", "host", "wait")]
+    assert [(item.kind, item.detail) for item in named] == [("rank", "late_host")]
+    assert named[0].title.startswith(f"Rank {named[0].rank}'s host launches late: ")
+
+
+@pytest.mark.nightly("2")
+@pytest.mark.parametrize("seed", [0, 2])
+def test_pauses_of_a_gpu_are_not_for_what_its_host_does_elsewhere(seed):
+    program, _, wanted = planted("pauses_of_gpu", seed)
+    items, _ = listed(simulate(program))
+    named = [(item.kind, item.rank, item.detail) for item in items[:2]]
+    rank = wanted[0].rank
+    assert named == [("rank", rank, "pauses"), ("host", rank, "")]
 
 
 @pytest.mark.nightly("full_queue", "prefill_apart", "graphs_and_prefill", "equal_ranks")

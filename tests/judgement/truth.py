@@ -47,6 +47,7 @@ PLANTS: Final[tuple[Builder, ...]] = (
     rank_plants.late_host,
     rank_plants.late_for_no_reason,
     rank_plants.pauses,
+    rank_plants.pauses_of_gpu,
     rank_plants.late_in_grid,
     rank_plants.slow_aside,
     rank_plants.flushed,
@@ -127,12 +128,7 @@ def score(kind: str, seed: int, *, show: bool = False) -> Score:
     """Make one job of a kind, run an overview over it, and score what it lists."""
     program, healed, wanted = planted(kind, seed)
     outcome = simulate(program)
-    with tempfile.TemporaryDirectory() as folder:
-        write_profiles(outcome, Path(folder))
-        begun = time.process_time()
-        tables = run_tables(quick_run("llm_overview", Path(folder)))
-        seconds = time.process_time() - begun
-    items = items_of(tables)
+    items, seconds = listed(outcome)
     if show:
         _show(items)
     first = items[0] if items else Item("nothing", None, "", 0.0, 0.0, "")
@@ -165,6 +161,15 @@ def score(kind: str, seed: int, *, show: bool = False) -> Score:
         f"{first.kind}{place} {first.detail}: {first.title}",
         round(seconds, 2),
     )
+
+
+def listed(outcome: Outcome) -> tuple[list[Item], float]:
+    """Return what an overview of a job lists, and the seconds of CPU time that it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_profiles(outcome, Path(folder))
+        begun = time.process_time()
+        tables = run_tables(quick_run("llm_overview", Path(folder)))
+        return items_of(tables), time.process_time() - begun
 
 
 def planted(kind: str, seed: int) -> tuple[Program, Program | None, tuple[Wanted, ...]]:

@@ -57,7 +57,7 @@ def test_a_clock_that_an_older_schema_lacks_is_none(tmp_path, kind):
     assert (facts.utc_epoch_ns, facts.system_clock_ns) == (17, None)
 
 
-@pytest.mark.parametrize(("recorded", "level"), [("2", 2), ("-1", 0), ("?", 0)])
+@pytest.mark.parametrize(("recorded", "level"), [("2", 2), ("-1", -1), ("0", 0), ("?", None)])
 def test_what_linux_allows_to_be_sampled_is_its_level(tmp_path, recorded, level):
     path = write(TraceBuilder(), tmp_path, "sqlite")
     with closing(sqlite3.connect(path)) as database:

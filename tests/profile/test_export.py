@@ -24,7 +24,6 @@ from fake_nsys import (
 )
 from trace_builder import TraceBuilder
 
-from nsys_llm.core.scratch import scratch_place
 from nsys_llm.profile.export import ALWAYS_EXPORTED, _export, _name_elsewhere, open_export
 from nsys_llm.profile.tables import table_source
 
@@ -324,17 +323,6 @@ def test_an_export_that_does_not_end_is_ended(profile, tmp_path, monkeypatch):
     line = failure(profile, hanging)
     assert "nsys export was stopped after 0 s; export it by hand: nsys export" in line
     assert time.monotonic() - begun < 30
-
-
-def test_the_folder_of_a_killed_export_goes_with_one_a_day_later(profile, fake):
-    fresh, old = (scratch_place(profile.parent, "r_pqtdir") for _ in range(2))
-    for folder in (fresh, old):
-        folder.mkdir()
-        (folder / "half").touch()
-    os.utime(old, (0, 0))
-    kernel_ns(profile, fake)
-    assert fresh.is_dir()  # it may still be worked in
-    assert not old.exists()
 
 
 def test_what_nsys_says_loses_the_folders_of_this_machine(profile, tmp_path):

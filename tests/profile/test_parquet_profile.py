@@ -169,6 +169,18 @@ def test_a_damaged_file_is_named(export, kept_bytes):
     assert f"r_pqtdir/{KERNEL}.parquet: cannot be read" in explained(export)
 
 
+def test_a_name_in_a_damaged_schema_is_no_text(export):
+    table = export / f"{KERNEL}.parquet"
+    table.write_bytes(table.read_bytes().replace(b"shortName", b"short\xe5ame"))
+    assert "cannot be read" in explained(export)
+
+
+def test_a_table_in_the_place_of_another_is_told(export):
+    shutil.copy(export / "TARGET_INFO_SYSTEM_ENV.parquet", export / "StringIds.parquet")
+    with ParquetProfile(export) as profile, pytest.raises(ProfileError, match="Column id"):
+        profile.texts(np.array([1]))
+
+
 def test_what_is_no_text_where_texts_belong_is_told(export):
     replace(export, "StringIds", id=pa.array([1]), value=pa.array([1]))
     with ParquetProfile(export) as profile, pytest.raises(ProfileError, match="StringIds"):

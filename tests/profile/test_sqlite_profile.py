@@ -130,6 +130,13 @@ def test_a_damaged_page_says_so(export):
     assert "damaged" in explained(export)
 
 
+def test_a_name_in_a_damaged_schema_is_no_text(export):
+    whole = export.read_bytes()
+    assert b'TABLE "PROCESSES"' in whole
+    export.write_bytes(whole.replace(b'TABLE "PROCESSES"', b'TABLX "PROC\xff\xffSES"'))
+    assert "damaged" in explained(export)
+
+
 def test_a_locked_file_says_so(export, monkeypatch):
     monkeypatch.setattr(sqlite_profile, "_BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(export, isolation_level=None)) as writer:

@@ -181,7 +181,9 @@ def test_force_leaves_a_result_of_another_recipe_as_it_is(place):
 
 
 @pytest.mark.parametrize(
-    "record", ["", "no json", "[]", "7", '{"RecipeName": "llm_hotspots", "Files": 3}', "\x00"]
+    "record",
+    ["", "no json", "[]", "7", '{"RecipeName": "llm_hotspots", "Files": 3}', "\x00", "[" * 100_000],
+    ids=lambda record: record[:30],
 )
 def test_force_leaves_a_folder_with_a_record_that_says_nothing_as_it_is(place, record):
     (place / "out").mkdir()
@@ -270,28 +272,6 @@ def test_a_result_set_aside_goes_where_the_new_one_stands(place):
     publish(replace=True, content="newer")
     assert os.listdir(place) == ["out"]
     assert (place / "out" / "kernels.parquet").read_text() == "newer"
-
-
-def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch):
-    rename = Path.rename
-    taken = place / f"{RECIPE}-1"
-
-    def late(path, target):
-        taken.mkdir(exist_ok=True)
-        (taken / "theirs").write_text("theirs")
-        return rename(path, target)
-
-    def work(folder):
-        (folder.path / "kernels.parquet").write_text("ours")
-        monkeypatch.setattr(Path, "rename", late)
-        return folder.publish({"RecipeName": RECIPE})
-
-    ours = place / f"{RECIPE}-2"
-    assert fill(work, None) == ours
-    assert sorted(os.listdir(place)) == [taken.name, ours.name]
-    record = f"{ours.name}.nsys-analysis"
-    assert sorted(os.listdir(ours)) == ["kernels.parquet", record]
-    assert json.loads((ours / record).read_text())["Files"] == ["kernels.parquet", record]
 
 
 def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch):

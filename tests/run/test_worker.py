@@ -66,20 +66,6 @@ def durations(result: MapResult) -> dict[int, int]:
     return dict(zip(counts.value.tolist(), counts.count.tolist(), strict=True))
 
 
-def test_one_broken_report_costs_its_own_results_only(mixed):
-    result = mapped(mixed)
-    assert [profile.label for profile in result.profiles] == [
-        f"rank{number}" for number in range(5)
-    ]
-    reasons = {
-        profile.label: profile.reason for profile in result.profiles if profile.reason is not None
-    }
-    assert list(reasons) == ["rank2"]
-    assert reasons["rank2"].startswith("rank2.sqlite: not an SQLite database")
-    assert [profile.fault for profile in result.profiles] == [None] * 5
-    assert durations(result) == {2: 1, 3: 1, 5: 1}
-
-
 def test_each_process_with_work_is_a_rank_of_its_report(tmp_path):
     report = TraceBuilder().process(pid=7).kernel("a", start_ns=1, duration_ns=2)
     report.process(pid=8).kernel("a", start_ns=1, duration_ns=3, device_id=1)

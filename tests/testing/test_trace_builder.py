@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-import shutil
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -116,17 +114,9 @@ def test_both_formats_hold_the_same_rows_under_the_declared_columns(tmp_path, ve
         assert [tuple(row.values()) for row in frame.to_pylist()] == sqlite_rows(path, table)
 
 
-def find_nsys() -> str:
-    """Return the real `nsys`, or skip the test."""
-    nsys = os.environ.get("NSYS_LLM_TEST_NSYS") or shutil.which("nsys")
-    if nsys is None or not Path(nsys).exists():
-        pytest.skip("no Nsight Systems: set NSYS_LLM_TEST_NSYS or put nsys on PATH")
-    return nsys
-
-
-def nsys_stats(path: Path, report: str) -> list[dict[str, str]]:
+def nsys_stats(nsys: str, path: Path, report: str) -> list[dict[str, str]]:
     """Return the rows that `nsys stats` prints for a report."""
-    command = [find_nsys(), "stats", "-q", "--report", report, "--format", "csv", str(path)]
+    command = [nsys, "stats", "-q", "--report", report, "--format", "csv", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     lines = done.stdout.splitlines()
     header = next(n for n, line in enumerate(lines) if "Name" in line or "Range" in line)
@@ -135,13 +125,13 @@ def nsys_stats(path: Path, report: str) -> list[dict[str, str]]:
 
 @pytest.mark.nsys
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nsys_stats_reads_our_export_and_finds_the_sums(tmp_path, version):
+def test_nsys_stats_reads_our_export_and_finds_the_sums(nsys, tmp_path, version):
     path = tmp_path / "x.sqlite"
     builder = TraceBuilder(schema=version).nvtx("step", 0, 60)
     builder.kernel("k1(int)", start_ns=20, duration_ns=8, launch=(1, 5))
     builder.kernel("k1(int)", start_ns=30, duration_ns=12, launch=(6, 8))
     builder.kernel("k2(int)", start_ns=50, duration_ns=5, launch=(9, 10)).write_sqlite(path)
-    kernels = nsys_stats(path, "cuda_gpu_kern_sum")
+    kernels = nsys_stats(nsys, path, "cuda_gpu_kern_sum")
     # k1: 8 + 12 = 20 in 2 launches of 10 on average; k2: 5; 20 of 25 are 80 %.
     columns = ("Name", "Total Time (ns)", "Instances", "Avg (ns)", "Time (%)")
     assert [tuple(row[column] for column in columns) for row in kernels] == [
@@ -149,10 +139,10 @@ def test_nsys_stats_reads_our_export_and_finds_the_sums(tmp_path, version):
         ("k2(int)", "5", "1", "5.0", "20.0"),
     ]
     # 4 + 2 + 1 = 7
-    (api,) = nsys_stats(path, "cuda_api_sum")
+    (api,) = nsys_stats(nsys, path, "cuda_api_sum")
     assert (api["Name"], api["Total Time (ns)"], api["Num Calls"]) == ("cudaLaunchKernel", "7", "3")
     # From the first start to the last end of what was launched inside: 55 - 20 = 35.
-    (span,) = nsys_stats(path, "nvtx_gpu_proj_sum")
+    (span,) = nsys_stats(nsys, path, "nvtx_gpu_proj_sum")
     assert (span["Range"], span["Total Proj Time (ns)"], span["Total GPU Ops"]) == (
         "step",
         "35",

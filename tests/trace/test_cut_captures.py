@@ -277,29 +277,6 @@ def test_idle_time_that_cut_graphs_make_unknown_says_so(tmp_path, seed):
         assert ("not known" in answer(tables)) is not known
 
 
-@pytest.mark.parametrize("damaged_ns", [NULL_INT + 1, -(2**62), 2**62])
-@pytest.mark.parametrize("launching", [False, True])
-def test_work_cut_by_the_begin_does_not_depend_on_a_damaged_call(tmp_path, damaged_ns, launching):
-    """One kernel runs as the capture begins, one is launched before the first range, one in it."""
-    trace = TraceBuilder().kernel("k", start_ns=-5 * US, end_ns=2 * US)
-    for at_ns in (3 * US, 13 * US):
-        call = (at_ns, at_ns + 10)
-        trace.kernel("k", start_ns=at_ns + 20, duration_ns=5, launch=call)
-    trace.nvtx("step", 12 * US, 40 * US)
-    if launching:  # in no range, and it is not known when
-        damaged = (damaged_ns, damaged_ns + 10)
-        trace.kernel("k", start_ns=30 * US, duration_ns=7, launch=damaged)
-    else:
-        trace.api("cudaEventQuery_v3020", start_ns=damaged_ns, duration_ns=10)
-    tables = quick("nvtx_phase_attribution", trace.write_sqlite(tmp_path / "r.sqlite"))
-    rows = tables["attribution"]
-    parts = {
-        part: gpu_ns for part, gpu_ns in zip(rows["part"], rows["gpu_ns"], strict=True) if gpu_ns
-    }
-    outside = {"outside_ranges": 7} if launching else {}
-    assert parts == {"launch": 5, "before_capture": 7 * US, "cut_range": 5, **outside}
-
-
 def calls_and_kernels(damaged_ns):
     """Return calls that launch kernels, the last at 1,000 ns, and later ones; one is damaged.
 

@@ -67,9 +67,13 @@ def _waits_expose_host(host: Opportunity, wait: Opportunity, every: Sequence[Opp
 
 
 def _is_late_by_host(part: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
-    """The rank's host is late or pauses, and what the part gains is at least half of that."""
+    """The rank's host is late or pauses, and the part's time is at least half of its lateness.
+
+    That is measured; a replay may price the part far lower, as others hold the step up as well.
+    """
     same = _rank_of(part) == rank.cause.rank and rank.cause.detail in HOST_VERDICTS
-    return same and 2 * part.price.gain_ns >= rank.price.gain_ns
+    time_ns = max(finding.impact_ns for _, finding in part.sources)
+    return same and rank.is_shown and 2 * time_ns >= (rank.price.bound_ns or 0)
 
 
 def _not_replayed(wait: Opportunity, host: Opportunity, every: Sequence[Opportunity]) -> bool:
@@ -165,11 +169,15 @@ def joined(items: Sequence[Opportunity]) -> list[Opportunity]:
 
 
 def _together(whole: Opportunity, part: Opportunity, *, is_sum: bool) -> Opportunity:
-    """Return a whole with a part; of equally precise findings those of the whole come first."""
+    """Return a whole with a part: who says most precisely why speaks, the whole before the part.
+
+    A part that gains less than half of the whole by itself does not: its advice is too little.
+    """
     sources = (*whole.sources, *part.sources)
-    ordered = sorted(sources, key=lambda source: -source[1].specificity)
+    if 2 * part.price.gain_ns >= whole.price.gain_ns:
+        sources = tuple(sorted(sources, key=lambda source: -source[1].specificity))
     price = _sum(whole.price, part.price) if is_sum else whole.price
-    return replace(whole, sources=tuple(ordered), price=price)
+    return replace(whole, sources=sources, price=price)
 
 
 def _sum(price: Price, other: Price) -> Price:

@@ -127,7 +127,14 @@ def rows_by_code(code: npt.NDArray[Any], codes_n: int) -> list[IntArray | slice]
     return [*split_by_code(code, codes_n)]
 
 
-def begins_group(ordered: IntArray) -> npt.NDArray[np.bool_]:
+def sorted_distinct(instants: IntArray) -> IntArray:
+    """Return instants, of which few are equal, sorted and each once."""
+    # np.unique hashes first since numpy 2.3, which is 40 times slower here (1M: 1.6 s, 0.04 s).
+    ordered = np.sort(instants)
+    return ordered[begins_group(ordered)]
+
+
+def begins_group(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return at which rows another group begins; those of a group stand together."""
     new = np.ones(ordered.size, dtype=bool)
     new[1:] = ordered[1:] != ordered[:-1]

@@ -29,6 +29,10 @@ RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RA
 OLDEST_SCHEMA: Final = (3, 7)
 NEWEST_SCHEMA: Final = (3, 30)
 
+#: The level of kernel.perf_event_paranoid at which the kernel is not sampled; above it nothing is,
+#: but for root, who may sample all at any level.
+NO_KERNEL: Final = 2
+
 _SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion", "LinuxParanoidLevel")
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
 _SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
@@ -60,7 +64,7 @@ class CaptureFacts:
         environments_n: Environments of processes among the profile's strings.
         session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
-        paranoid_level: Linux' kernel.perf_event_paranoid; 0 where it is not recorded.
+        paranoid_level: Linux' kernel.perf_event_paranoid.
     """
 
     host: str | None
@@ -80,7 +84,7 @@ class CaptureFacts:
     environments_n: int = 0
     session: str | None = None
     sample_period_ns: int = 0
-    paranoid_level: int = 0
+    paranoid_level: int | None = None
 
     @property
     def schema_note(self) -> str | None:
@@ -129,7 +133,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         environments_n=len(environments),
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=int(period) if is_time else 0,
-        paranoid_level=int(level) if re.fullmatch("[0-9]", level) else 0,
+        paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
     )
 
 

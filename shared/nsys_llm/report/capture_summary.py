@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.profile.capture import CaptureFacts
+from nsys_llm.profile.capture import NO_KERNEL, CaptureFacts
 from nsys_llm.report.run import Run
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
@@ -80,8 +80,6 @@ _FILTERS: Final = (
     "ranks",
 )
 _CUDA: Final = "--trace=cuda"
-#: The level of kernel.perf_event_paranoid at which the kernel is not sampled, and above it nothing.
-_NO_KERNEL: Final = 2
 #: How much node-level tracing of CUDA graphs lengthens absolute times, by the users' experience
 #: that the design names.
 _NODE_TRACING: Final = "30 to 60 %"
@@ -173,13 +171,13 @@ def _forbidden_samples(run: Run, readable: Sequence[ProfileOutcome]) -> Iterable
 
     Root may sample at any level: above 2, who has samples has all of them.
     """
-    levels = [item.facts.paranoid_level if item.facts else 0 for item in readable]
+    levels = [(item.facts and item.facts.paranoid_level) or 0 for item in readable]
     none = [
         level
         for level, item in zip(levels, readable, strict=True)
-        if level > _NO_KERNEL and "cpu_samples" in item.absent_tables
+        if level > NO_KERNEL and "cpu_samples" in item.absent_tables
     ]
-    no_kernel = [level for level in levels if level == _NO_KERNEL]
+    no_kernel = [level for level in levels if level == NO_KERNEL]
     for read in run.manifest.reads:
         if read.table != "cpu_samples" or not read.capture:
             continue

@@ -57,6 +57,7 @@ _THREAD_TABLES: Final = (
 #: Ranges that `--trace=python-gil` writes of the interpreter's lock; the program opened none.
 _HOLDS_LOCK: Final = "Holding GIL"
 _WAITS_FOR_LOCK: Final = "Waiting for GIL"
+_LOCK: Final = frozenset({_HOLDS_LOCK, _WAITS_FOR_LOCK})
 
 
 def gpu_processes(trace: Trace) -> list[int]:
@@ -209,6 +210,9 @@ def _without_lock(tables: Mapping[str, Table], strings: Mapping[int, str]) -> di
     """Return the ranges without those of Python's interpreter lock, and the waits for it apart."""
     events = tables.get("nvtx_events", Table({}))
     if "text" not in events or "text_id" not in events:
+        return {}
+    texts = events["text"] if (events["text_id"] == NULL_INT).any() else events["text"][:0]
+    if _LOCK.isdisjoint(strings.values()) and _LOCK.isdisjoint(texts.tolist()):
         return {}
 
     def named(name: str) -> npt.NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -185,17 +186,15 @@ def test_few_slow_launches_are_not_to_be_fewer(tmp_path):
 
 COLUMNS = (
     *("rank", "device_id", "cause", "part", "range", "state", "detail", "time_ns", "steps_n"),
-    *("on_core_ns", "module_class", "samples_n", "collecting_n", "period_ns"),
+    *("on_core_ns", "module_class", "samples_n", "collecting_n", "period_ns", "user_mode"),
 )
 
 
-def sampled(counts, state="running", detail=None, time_ns=100, collecting_n=0):
+def sampled(counts, state="running", detail=None, time_ns=100, collecting_n=0, user_mode=True):
     row = {"rank": 0, "device_id": 0, "cause": "host_no_cuda", "part": "step", "range": "a"}
     row |= {"state": state, "detail": detail, "time_ns": time_ns, "steps_n": 10}
-    modules = [
-        {**row, "module_class": name, "samples_n": n, "collecting_n": collecting_n, "period_ns": 10}
-        for name, n in counts.items()
-    ]
+    of = {"collecting_n": collecting_n, "period_ns": 10, "user_mode": user_mode}
+    modules = [{**row, **of, "module_class": name, "samples_n": n} for name, n in counts.items()]
     return Waited([{**row, "on_core_ns": 10 * sum(counts.values())}], modules)
 
 
@@ -211,7 +210,6 @@ def launching(counts, detail="cudaLaunchKernel", time_ns=6):
         ({"python": 29}, "100.0 % running"),
         ({"python": 22, "driver": 8}, "100.0 % running, 73.3 % of its user-mode samples python"),
         ({"python": 20, "other": 10}, "100.0 % running"),  # 48.8 % or more
-        ({"python": 22, "kernel": 8}, "100.0 % running, 73.3 % of its samples python"),
         (
             {"python": 30, "not_sampled": 10},
             "100.0 % running, 100.0 % of its user-mode samples python",
@@ -223,6 +221,31 @@ def launching(counts, detail="cudaLaunchKernel", time_ns=6):
 )
 def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(counts, words):
     assert sampled(counts).words == words
+    if "user-mode" in words:
+        every = sampled(counts, user_mode=False)
+        assert every.words == words.replace("user-mode samples", "samples")
+
+
+@pytest.mark.parametrize(
+    ("level", "kernel_n", "user_mode"),
+    [
+        # It decides where it is recorded, whatever was counted; else the count.
+        *((level, 0, False) for level in (-1, 0, 1)),
+        (2, 0, True),
+        (None, 0, True),
+        (None, 1, False),
+        # Root may.
+        (2, 1, False),
+        (4, 0, False),
+    ],
+)
+def test_what_linux_allows_says_whether_samples_are_of_user_mode(level, kernel_n, user_mode):
+    where = (0, 1, "host_no_cuda", "step", None, "running")
+    modules = [HostModule(*where, "python", 30, 0), HostModule(*where, "kernel", kernel_n, 0)]
+    part = HostPart((), tuple(modules[: 1 + kernel_n]), (), period_ns=100, steps_n=10)
+    facts = SimpleNamespace(sample_period_ns=0, paranoid_level=level)
+    columns = host_tables([(Rank(RankKey("a", 0), 0, "0", None, facts), part)])["host_modules"]
+    assert columns["user_mode"].tolist() == (1 + kernel_n) * [user_mode]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def item(kind, about_ns=None, *, bound_ns=None, basis="usual", classes=("idle",)
         device_id=0,
         ranks=given.get("ranks", ()),
         window_ns=given.get("window_ns"),
+        impact_ns=given.get("impact_ns", about_ns or bound_ns or 0),
     )
     return Opportunity((("r", finding),), cause, price, (finding.rank, 0))
 
@@ -42,7 +43,7 @@ def replayed(kind, about_ns, **given):
 
 
 POINTWISE = item("kernels", 200, detail="pointwise")
-RANK = item("rank", 300, rank=1, detail="late_host")
+RANK = item("rank", 300, bound_ns=320, rank=1, detail="late_host")
 PLACE = item("place", bound_ns=90, rank=1, detail="decode")
 
 
@@ -86,7 +87,19 @@ PLACE = item("place", bound_ns=90, rank=1, detail="decode")
             RANK,
             item("rank", 300, rank=2, detail="late_host"),
         ),
-        (item("host", 150, rank=1), RANK, item("rank", 300, rank=1, detail="slow_gpu")),
+        (item("host", 160, rank=1), RANK, item("rank", 300, rank=1, detail="slow_gpu")),
+        # As long as half of its lateness, whatever a replay says.
+        (
+            replayed("host", 30, rank=1, impact_ns=160),
+            RANK,
+            item("rank", 300, bound_ns=322, rank=1, detail="late_host"),
+        ),
+        # What is not shown hides nothing.
+        (
+            replayed("host", 30, rank=1, impact_ns=160),
+            RANK,
+            item("rank", 9, bound_ns=320, rank=1, detail="late_host"),
+        ),
         (
             item("wait", detail="cudaStreamSynchronize"),
             item("host", 80),
@@ -122,17 +135,21 @@ def test_every_row_of_the_table_has_a_case():
 
 
 def test_the_price_is_that_of_what_stays_and_of_work_of_their_own_the_sum():
-    (together,) = joined([item("host", 150, rank=1), RANK])
+    (together,) = joined([item("host", 160, rank=1), RANK])
     assert together.price == RANK.price
     (together,) = joined([item("kernels", 50, bound_ns=60, detail="conversions"), POINTWISE])
     assert (together.price.about_ns, together.price.bound_ns) == (250, None)
 
 
 def test_who_says_most_precisely_why_speaks():
-    host = item("host", 150, rank=1, specificity=2, title="in `data`")
+    host = item("host", 160, rank=1, specificity=2, title="in `data`")
     (together,) = joined([host, RANK])
     assert together.lead[1].title == "in `data`"
-    (together,) = joined([item("host", 150, rank=1), RANK])
+    (together,) = joined([item("host", 160, rank=1), RANK])
+    assert together.lead[1].title == "rank"
+    # Who follows its advice gains a tenth.
+    little = replayed("host", 30, rank=1, specificity=2, title="in `data`", impact_ns=160)
+    (together,) = joined([little, RANK])
     assert together.lead[1].title == "rank"
 
 
@@ -143,7 +160,7 @@ def test_a_place_belongs_to_the_largest_cause_on_its_rank():
 
 
 def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is():
-    host = item("host", 150, rank=1, on=1, window_ns=(3, 4))
+    host = item("host", 160, rank=1, on=1, window_ns=(3, 4))
     (row,) = opportunity_rows(joined([host, item("rank", 300, rank=1, detail="late_host")]), 10.0)
     assert (row["window_start_ns"], row["window_end_ns"]) == (3, 4)
     assert row["gain_step_ns"] == pytest.approx(3.0)

@@ -426,6 +426,30 @@ def test_a_map_of_one_s_own(tmp_path):
     assert rows(phases, "phase gpu_ns")[0] == ("unmapped", 19)
 
 
+def test_the_capture_of_nodes_comes_first_if_asked(tmp_path):
+    trace = TraceBuilder().nvtx("layer", 1, 9).graph_node(501, start_ns=3)
+    trace.graph_node((1 << 32) + 1, start_ns=12, original_node_id=501)
+    trace.nvtx("decode", 20, 90).graph_launch([("node", 100, 105)], launch=(30, 32))
+    path = written(trace, tmp_path)
+    for words, part in (((), "graph_launch"), (("--graph-ranges", "capture"), "graph_capture")):
+        assert rows(quick(path, *words)["attribution"], "part gpu_ns") == [(part, 5)]
+
+
+def test_odd_ranges_cost_nothing_but_themselves(tmp_path):
+    trace = TraceBuilder().nvtx("decode", 0, 50).nvtx("backwards", 30, 20).nvtx("empty", 5, 5)
+    trace.raw("NVTX_EVENTS", start=1, end=40, eventType=59, textId=4711)
+    trace.raw("NVTX_EVENTS", start=2, end=30, eventType=59, text=None)
+    trace.raw("NVTX_EVENTS", start=3, end=20, eventType=59, text="nobody's", globalTid=None)
+    trace.nvtx("mark", 4, kind="mark").nvtx("open", 49, None)
+    trace.kernel("a", start_ns=60, duration_ns=4, launch=(6, 7))
+    trace.kernel("b", start_ns=70, duration_ns=5, launch=(35, 36))
+    trace.kernel("c", start_ns=80, duration_ns=6, launch=(45, 46))
+    tables = quick(written(trace, tmp_path))
+    assert tables["phases"]["gpu_ns"].sum() == 15
+    assert dict(rows(tables["phases"], "phase gpu_ns"))["decode"] == 15
+    assert rows(tables["marks"], "empty_n without_end_n") == [(2, 1)]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

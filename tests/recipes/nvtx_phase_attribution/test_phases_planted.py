@@ -100,4 +100,6 @@ def test_planted_ranges_are_read_back(planted):
     assert ranges.loc["train_step", "instances_n"] == STEPS
     assert ranges.loc["backward", "self_ns"] == parts["delegated"]
     assert ranges.loc["decode layer", "self_ns"] == parts["graph_capture"]
+    # Runs of a graph are no length of the range that captured it.
+    assert ranges.loc["decode layer", "span_ns"] == 0
     assert ranges.loc["sampling", "kind"] == "start_end"

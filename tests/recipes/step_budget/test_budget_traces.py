@@ -42,27 +42,3 @@ def test_a_step_of_the_job_is_not_taken_for_that_of_a_gpu(traces):
     # The overview has the mean over GPUs.
     assert answer(tables).startswith("A layer takes 17.9 ms on average")
     assert "until its last GPU is done, 17.7 ms on a single GPU" in answer(tables)
-
-
-#: Of the pair of real runs, by SQL without our code: length of a full layer, and how its parts
-#: changed, ms a layer and GPU.
-LAYER_MS = {"before": 17.74, "after": 19.98}
-CHANGES_MS = {
-    "idle_ns": 1.59,
-    "busy_communication_ns": 0.38,
-    "overhead_ns": 0.22,
-    "busy_compute_ns": 0.05,
-}
-
-
-@pytest.mark.nightly
-def test_the_real_pair_changes_as_measured_apart(traces):
-    means = {}
-    for run, layer_ms in LAYER_MS.items():
-        steps = quick("step_budget", traces / "h100_mfu_ranks" / run)["device_steps"]
-        full = steps[steps["mark"] == ""]
-        means[run] = full.groupby("rank").mean(numeric_only=True).mean() / 1e6
-        assert means[run]["window_ns"] == pytest.approx(layer_ms, abs=0.01)
-    for column, change_ms in CHANGES_MS.items():
-        changed = means["after"][column] - means["before"][column]
-        assert changed == pytest.approx(change_ms, abs=0.01), column

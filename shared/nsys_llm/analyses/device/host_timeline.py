@@ -91,7 +91,7 @@ class HostTimeline:
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
         no_work = subtract_intervals(no_work, profiler)
         taken = union_intervals(*np.concatenate((profiler, no_work)).T)
-        driver = _driver_work(_driver_times(trace), taken, calls.threads)
+        driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
         return cls(calls, cause, is_graph, profiler, no_work, driver, error_ns)
@@ -167,14 +167,13 @@ def _driver_cause(kind: str) -> int | None:
 
 
 def _driver_work(
-    times_of: dict[tuple[int, int], list[IntArray]], others: IntArray, threads: IntArray
+    times_of: dict[tuple[int, int], list[IntArray]], others: IntArray, calls: ThreadCalls
 ) -> tuple[DriverWork, ...]:
     """Make the spans of each thread disjoint: from some others, and between causes."""
     taken: dict[int, IntArray] = {}
     work = []
     for (cause, tid), parts in sorted(times_of.items()):
-        code = int(np.searchsorted(threads, tid))
-        if code == len(threads) or threads[code] != tid:
+        if (code := calls.code(tid)) < 0:
             continue  # a thread without a call launches nothing
         before = taken.get(code, others)
         spans = subtract_intervals(union_intervals(*np.concatenate(parts).T), before)

@@ -71,6 +71,11 @@ class ThreadCalls:
             _flatten(starts[low:high], ends[low:high], outer[low:high], low)
         return cls(starts, ends, outer, row, place, code, bounds, threads)
 
+    def code(self, thread: int) -> int:
+        """Return the code of a thread (its id); -1 for one without a call."""
+        code = int(np.searchsorted(self.threads, thread))
+        return code if code < self.threads.size and self.threads[code] == thread else -1
+
     def spans(self, thread: int) -> IntArray:
         """Return when a thread (its code) was in a call: shape (n, 2), sorted and disjoint."""
         selected = slice(self.bounds[thread], self.bounds[thread + 1])

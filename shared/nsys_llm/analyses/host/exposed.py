@@ -15,10 +15,10 @@ from nsys_llm.analyses.device.idle_split import situate
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import (
-    begins_group,
     distinct,
     distinct_codes,
     position_in_group,
+    sorted_distinct,
     split_by_code,
 )
 from nsys_llm.numeric.intervals import IntArray, starts_inside
@@ -31,19 +31,22 @@ class Exposed:
 
     Attributes:
         thread: Code of the thread in the host's calls.
+        global_tid: The thread.
         start_ns: Begin, the profile's clock.
         end_ns: Its end, later.
         other: Thread that launched the operation before, if it is another one; -1 otherwise.
     """
 
     thread: int
+    global_tid: int
     start_ns: IntArray
     end_ns: IntArray
     other: IntArray
 
-    def take(self, some: IntArray | slice, thread: int) -> Exposed:
-        """Return some of them, as those of a thread."""
-        return Exposed(thread, self.start_ns[some], self.end_ns[some], self.other[some])
+    def take(self, some: slice) -> Exposed:
+        """Return some of them."""
+        parts = (self.start_ns[some], self.end_ns[some], self.other[some])
+        return Exposed(self.thread, self.global_tid, *parts)
 
 
 def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> list[Exposed]:
@@ -59,13 +62,14 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
         some = gaps.take(block)
         where = situate(some, launch_row, host)
         rows = np.flatnonzero((where.whole < 0) & (where.done_ns > some.start_ns))
-        thread = host.calls.thread[where.call[rows]] if rows.size else rows
-        ends = where.done_ns[rows]
+        thread, ends = host.calls.thread[where.call[rows]], where.done_ns[rows]
         parts.append(np.stack((thread, some.start_ns[rows], ends, where.other[rows])))
     thread, *columns = np.concatenate(parts, axis=1)
-    every, (threads, code) = Exposed(-1, *columns), distinct_codes(thread)
-    of_threads = zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
-    return [every.take(rows, of) for of, rows in of_threads]
+    threads, code = distinct_codes(thread)
+    return [
+        Exposed(of, int(host.calls.threads[of]), *(column[rows] for column in columns))
+        for of, rows in zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
+    ]
 
 
 def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[IntArray, ...]:
@@ -89,8 +93,7 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
     handed = (_near(spans, stretches) for spans, _ in others.values())
     changes = (spans.reshape(-1) for spans in (*(spans for _, spans in layers), *handed))
     every = np.concatenate((edges, *_call_edges(exposed, host), *changes))
-    at_ns = np.sort(np.append(exposed.start_ns, every[starts_inside(every, stretches)]))
-    at_ns = at_ns[begins_group(at_ns)]
+    at_ns = sorted_distinct(np.append(exposed.start_ns, every[starts_inside(every, stretches)]))
     owner = np.searchsorted(exposed.start_ns, at_ns, side="right") - 1
     ends = np.minimum(np.append(at_ns[1:], exposed.end_ns[-1]), exposed.end_ns[owner])
     call = host.calls.open_at(exposed.thread, at_ns)

@@ -6,7 +6,7 @@ core, running on one, unknown. It is unknown before the first recorded switch of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -19,7 +19,7 @@ from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.analyses.host.exposed import Exposed, exposed_stretches, pieces_of
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.grouping import begins_group
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import strip_api_version
@@ -40,7 +40,7 @@ DOING: Final = (UNKNOWN, OFF_CORE, RUNNING)
 STATES: Final = (*DOING, OS_CALL, CUDA_CALL)
 
 #: The tables that tell what a thread does between its CUDA calls.
-ACTIVITY: Final = ("thread_switches", "os_calls")
+ACTIVITY: Final = ("thread_switches", "os_calls", "lock_waits")
 #: Those that tell anything of it, also which software.
 _HOST_RECORDS: Final = (*ACTIVITY, "cpu_samples")
 #: The number of a thread in its globalTid.
@@ -77,16 +77,14 @@ class HostRecords:
         """
         if thread not in self._moves:
             at_ns, rows = _of_thread(self._switches, thread)
-            runs = self._switches["goes_on"][rows] != 0
             # Leaving one core and going onto another may bear the same time: it is on one then.
-            order = np.argsort(2 * at_ns + runs, kind="stable")
-            at_ns, runs = at_ns[order], runs[order]
+            moves = np.sort(2 * at_ns + (self._switches["goes_on"][rows] != 0), kind="stable")
+            at_ns, runs = moves >> 1, moves % 2 != 0
             before = ~runs[:1] if runs.size else [True]
-            last = np.append(at_ns[1:] != at_ns[:-1], True)[: at_ns.size]
+            last = begins_group(at_ns[::-1])[::-1]
             at_ns, runs = at_ns[last], runs[last]
-            changes = np.append(True, runs[1:] != runs[:-1])[: at_ns.size]
-            at_ns, runs = at_ns[changes], runs[changes]
-            self._moves[thread] = at_ns, np.append(before, runs)
+            changes = begins_group(runs)
+            self._moves[thread] = at_ns[changes], np.append(before, runs[changes])
         return self._moves[thread]
 
     def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
@@ -98,8 +96,8 @@ class HostRecords:
 
     def edges_ns(self, thread: int) -> IntArray:
         """Return when a thread may have changed what it did, ascending."""
-        calls, code = self.os_calls[0], self._code(thread)
-        rows = slice(0, 0) if code < 0 else slice(*calls.bounds[code : code + 2].tolist())
+        calls = self.os_calls[0]
+        rows = np.flatnonzero(calls.thread == calls.code(thread))
         edges = (calls.start_ns[rows], calls.end_ns[rows], self.moves(thread)[0])
         return np.sort(np.concatenate(edges), kind="stable")
 
@@ -114,16 +112,10 @@ class HostRecords:
         move = np.searchsorted(moves_ns, at_ns, side="right")
         on_core = (move > 0) & runs[move]
         doing = np.where(move > 0, 1 + on_core, 0)
-        if (code := self._code(thread)) >= 0:
+        if (code := calls.code(thread)) >= 0:
             call = calls.open_at(code, at_ns)
             doing = np.where(call >= 0, len(DOING) + name[calls.row[call]], doing)
         return doing, on_core
-
-    def _code(self, thread: int) -> int:
-        """Return the code of a thread in the calls of the C library, -1 for none."""
-        threads = self.os_calls[0].threads
-        code = int(np.searchsorted(threads, thread))
-        return code if code < threads.size and threads[code] == thread else -1
 
     def samples(self, thread: int) -> tuple[IntArray, IntArray]:
         """Return the instants of a thread's periodic samples, ascending, and their rows."""
@@ -154,11 +146,14 @@ class HostRecords:
         lines = ThreadCalls.of(starts, ends, tid, sane_times(starts, ends))
         return lines, (*names, INTERPRETER_LOCK), name
 
-    def period_ns(self, threads: Iterable[int]) -> int | None:
-        """Median distance of two samples of a thread between which it did not leave its core."""
+    def period_ns(self, samples: Mapping[int, IntArray]) -> int | None:
+        """Median distance of two samples of a thread between which it did not leave its core.
+
+        Args:
+            samples: Instants by thread, ascending.
+        """
         distances = [np.empty(0, dtype=np.int64)]
-        for thread in threads:
-            at_ns, _ = self.samples(thread)
+        for thread, at_ns in samples.items():
             moves_ns, runs = self.moves(thread)
             move, apart = np.searchsorted(moves_ns, at_ns, side="right"), np.diff(at_ns)
             distances.append(apart[(move[1:] == move[:-1]) & runs[move[1:]] & (apart > 0)])
@@ -202,43 +197,33 @@ class ThreadStates:
     Attributes:
         functions: Of each detail; "" of those in `DOING`, then of the C library, then of CUDA.
         states: Shape (details,), position of the state of each detail in `STATES`.
-        records: Beside CUDA calls.
         host: The CUDA calls.
+        records: Beside them.
     """
 
-    def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
-        self.host, self.records = host, HostRecords(trace)
-        self._ids = trace.tables.get("api_calls", Table.empty(("name_id",)))["name_id"]
-        self._used = distinct(self._ids)
-        names, self._api = coded_names(self._used, trace.strings, strip_api_version)
-        others = [*("" for _ in DOING), *self.records.os_calls[1]]
-        self.functions, self._others_n = (*others, *names), len(others)
-        sizes = [*(1 for _ in DOING), len(others) - len(DOING), len(names)]
+    def __init__(self, trace: RankTrace, host: HostTimeline, records: HostRecords) -> None:
+        self.host, self.records = host, records
+        ids = trace.tables.get("api_calls", Table.empty(("name_id",)))["name_id"]
+        names, name = coded_names(ids, trace.strings, strip_api_version)
+        os_names = self.records.os_calls[1]
+        self.functions = (*("" for _ in DOING), *os_names, *names)
+        self._of_call = len(DOING) + len(os_names) + name
+        sizes = [*(1 for _ in DOING), len(os_names), len(names)]
         self.states = np.repeat(np.arange(len(STATES)), sizes)
 
     def state(self, detail: int) -> tuple[str, str | None]:
         """Return the state and the function of a detail."""
         return STATES[self.states[detail]], self.functions[detail] or None
 
-    def thread(self, exposed: Exposed) -> int:
-        """Return the globalTid of the thread of some stretches."""
-        return int(self.host.calls.threads[exposed.thread])
-
     def in_gaps(self, gaps: Gaps, launch_row: Positions) -> Iterator[tuple[int, StatePieces]]:
         """Yield the number of each thread that a device waited for in gaps, and what it did."""
         for exposed in exposed_stretches(gaps, launch_row, self.host):
-            thread = self.thread(exposed)
-            yield thread & THREAD_BITS, self.pieces(exposed, self.records.edges_ns(thread))
+            edges = self.records.edges_ns(exposed.global_tid)
+            yield exposed.global_tid & THREAD_BITS, self.pieces(exposed, edges)
 
     def pieces(self, exposed: Exposed, edges: IntArray) -> StatePieces:
-        """Cut stretches, at least one, where the cause changes, and at some instants.
-
-        Args:
-            exposed: The stretches.
-            edges: With those of the records.
-        """
+        """Cut stretches, at least one, where the cause changes, and at edges with the records'."""
         at_ns, ends, cause, call = pieces_of(exposed, edges, self.host)
-        doing, runs = self.records.doing(self.thread(exposed), at_ns)
-        used = np.searchsorted(self._used, self._ids[self.host.calls.row[call]])
-        detail = np.where(call >= 0, self._others_n + self._api[used], doing)
+        doing, runs = self.records.doing(exposed.global_tid, at_ns)
+        detail = np.where(call >= 0, self._of_call[self.host.calls.row[call]], doing)
         return StatePieces(at_ns, ends, cause, detail, doing, runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,24 +19,20 @@ from nsys_llm.analyses.critical_path.path.stretches import (
     make_key,
 )
 from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.host.places import NO_RANGE, OTHER_RANGES
 from nsys_llm.analyses.host.states import ACTIVITY, DOING, HostRecords, has_host_records
 from nsys_llm.analyses.nvtx.launch_ranges import innermost_rows
 from nsys_llm.analyses.nvtx.range_names import RangeNames
-from nsys_llm.numeric.grouping import distinct_codes, split_by_code
+from nsys_llm.numeric.grouping import distinct_codes, sorted_distinct, split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.idle_causes import MODULE_LOAD
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.host_part import OS_CALL
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
-_DRIVER: Final = {"module_load": classes.MODULE_LOAD, "back_pressure": classes.BACK_PRESSURE}
-
-#: Ranges of host time; the first stands for none.
-NO_RANGE: Final = ""
-#: Stands for the names of ranges beyond those that a rank keeps.
-OTHER_RANGES: Final = "(other ranges)"
+_COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "domain_id", "global_tid")
 _MOST_NAMES: Final = 256
 
 
@@ -63,17 +60,17 @@ class HostParts:
     def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
         self._host = host
         self._lines: dict[int, tuple[_Line, _Line]] = {}
-        events = trace.tables.get("nvtx_events")
-        if events is not None:
-            events = events.take(events["event_type"] == PUSH_POP)
-            # Once: a table widens a whole column each time that it is asked for.
-            self._starts = events["start_ns"]
-            self._ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
-        self._rows_of = _rows_by_thread(events)
-        self._names, self._name = _named(trace, events)
-        self._records = HostRecords(trace) if has_host_records(trace, ACTIVITY) else None
-        self._doing = [("", "")]
-        if self._records is not None:
+        events = trace.tables.get("nvtx_events", Table.empty(_COLUMNS))
+        events = events.take(events["event_type"] == PUSH_POP)
+        # Once: a table widens a whole column each time that it is asked for.
+        self._starts = events["start_ns"]
+        self._ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
+        threads, code = distinct_codes(events["global_tid"])
+        rows = split_by_code(code, threads.size)
+        self._rows_of = dict(zip(threads.tolist(), rows, strict=True))
+        self._names, self._name = _named(events, self._ends, trace.strings)
+        self._records, self._doing = HostRecords(trace), [("", "")]
+        if has_host_records(trace, ACTIVITY):
             calls = ((OS_CALL, name) for name in self._records.os_calls[1])
             self._doing = [*((state, "") for state in DOING), *calls]
 
@@ -85,13 +82,16 @@ class HostParts:
     def split(self, stretches: Stretches) -> Stretches:
         """Cut stretches of calls at the instants at which what their threads did changes."""
         kind = class_of(stretches.key)
-        group, lines = self._groups(stretches, kind)
-        if not lines:
+        on_host = (stretches.thread >= 0) & (kind != classes.SYNC_LATENCY)
+        line_of = 2 * stretches.thread.astype(np.int64) + (kind == classes.HOST_NO_CUDA)
+        used, code = distinct_codes(np.where(on_host, line_of, -1))
+        lines = [None if key < 0 else self._of_thread(key // 2)[key % 2] for key in used.tolist()]
+        if not any(line is not None and line.at_ns.size for line in lines):
             return stretches
         ends, begins = stretches.ends_ns(), stretches.begin_ns
         pieces_n = np.ones(begins.size, dtype=np.int64)
         last = np.zeros(begins.size, dtype=np.int64)
-        for line, rows in zip(lines, _rows_of_lines(group, len(lines)), strict=True):
+        for line, rows in _cut_rows(lines, code):
             low = np.searchsorted(line.at_ns, begins[rows], side="right")
             last[rows] = np.maximum(np.searchsorted(line.at_ns, ends[rows], side="left"), low)
             pieces_n[rows] += last[rows] - low
@@ -99,7 +99,7 @@ class HostParts:
         owner = np.repeat(np.arange(pieces_n.size), pieces_n)
         nth = np.arange(owner.size) - offset[owner]
         begin, key, upper = begins[owner], stretches.key[owner], nth < pieces_n[owner] - 1
-        for line, rows in zip(lines, _rows_of_lines(group[owner], len(lines)), strict=True):
+        for line, rows in _cut_rows(lines, code[owner]):
             place = last[owner[rows]] - nth[rows]
             key[rows] = (key[rows] & line.kept[place]) | line.bits[place]
             cut = upper[rows]
@@ -113,29 +113,14 @@ class HostParts:
             stretches.top_ns,
         )
 
-    def _groups(self, stretches: Stretches, kind: IntArray) -> tuple[IntArray, list[_Line]]:
-        """Return which line of a thread splits each stretch, -1 for none, and the lines."""
-        group, lines = np.full(kind.size, -1, dtype=np.int64), list[_Line]()
-        on_host = np.flatnonzero((stretches.thread >= 0) & (kind != classes.SYNC_LATENCY))
-        threads, code = distinct_codes(stretches.thread[on_host].astype(np.int64))
-        of_line = 2 * code + (kind[on_host] == classes.HOST_NO_CUDA)
-        used = np.bincount(of_line, minlength=2 * threads.size) > 0
-        place = np.full(used.size, -1, dtype=np.int64)
-        for index in np.flatnonzero(used).tolist():
-            line = self._of_thread(int(threads[index // 2]))[index % 2]
-            if line.at_ns.size:
-                place[index] = len(lines)
-                lines.append(line)
-        group[on_host] = place[of_line]
-        return group, lines
-
     def _of_thread(self, thread: int) -> tuple[_Line, _Line]:
+        """Return what splits time in calls of a thread (its code), and time outside of them."""
         if thread not in self._lines:
             host = self._host
             spans = [host.profiler, *(work.spans for work in host.driver if work.thread == thread)]
-            work = _distinct(np.concatenate(spans).reshape(-1))
+            work = sorted_distinct(np.concatenate(spans).reshape(-1))
             in_calls = self._with_work(thread, work, np.zeros(work.size + 1, dtype=np.int64), -1)
-            at_ns, detail = self._outside(thread, work)
+            at_ns, detail = self._outside(int(host.calls.threads[thread]), work)
             free = make_key(classes.HOST_NO_CUDA, 0, detail)
             outside = self._with_work(thread, at_ns, free, EDGE_MASK)
             self._lines[thread] = in_calls, outside
@@ -148,79 +133,55 @@ class HostParts:
             if work.thread == thread:
                 inside = 1 + np.flatnonzero(starts_inside(at_ns, work.spans))
                 kept[inside] &= ~CLASS_MASK
-                bits[inside] = _DRIVER.get(CAUSE_NAMES[work.cause], classes.BACK_PRESSURE)
+                loads = work.cause == MODULE_LOAD
+                bits[inside] = classes.MODULE_LOAD if loads else classes.BACK_PRESSURE
         inside = 1 + np.flatnonzero(starts_inside(at_ns, self._host.profiler))
         kept[inside], bits[inside] = EDGE_MASK, classes.PROFILER
         return _Line(at_ns, kept, bits)
 
     def _outside(self, thread: int, work: IntArray) -> tuple[IntArray, IntArray]:
-        """Return when what a thread did changes, and the detail before the first and from each."""
-        if self._records is None:
-            return self._ranges(thread, work)
-        whose = int(self._host.calls.threads[thread])
-        at_ns, detail = self._ranges(
-            thread, _distinct(np.append(work, self._records.edges_ns(whose)))
-        )
-        if not at_ns.size:
-            return at_ns, detail
-        doing, _ = self._records.doing(whose, np.append(at_ns[0] - 1, at_ns))
-        return at_ns, detail * len(self._doing) + doing
+        """Return when what a thread did changes, and the detail before the first and from each.
 
-    def _ranges(self, thread: int, work: IntArray) -> tuple[IntArray, IntArray]:
-        """Return when what a thread did changes, and the innermost range from then on."""
-        rows = self._rows_of.get(int(self._host.calls.threads[thread]))
-        if rows is None:
-            return work, np.zeros(work.size + 1, dtype=np.int64)
+        Args:
+            thread: Its globalTid.
+            work: When the driver's or the profiler's work begins or ends.
+        """
+        rows = self._rows_of.get(thread, np.empty(0, dtype=np.int64))
         starts, ends = self._starts[rows], self._ends[rows]
         # An empty range cuts as well; what has a time that no capture can have is no range.
         sane = sane_times(np.minimum(starts, ends), np.maximum(starts, ends))
-        at_ns = _distinct(np.concatenate((work, starts[sane], ends[sane])))
+        edges = (work, self._records.edges_ns(thread), starts[sane], ends[sane])
+        at_ns = sorted_distinct(np.concatenate(edges))
         row = innermost_rows(np.flatnonzero(sane & (ends > starts)), starts, ends, at_ns)
-        detail = np.zeros(at_ns.size + 1, dtype=np.int64)
-        known = row >= 0
-        detail[1:][known] = self._name[rows[row[known]]]
-        return at_ns, detail
+        name = np.append(self._name[rows], 0)[row]  # of no range, the last
+        doing, _ = self._records.doing(thread, at_ns)
+        return at_ns, np.append(0, name * len(self._doing) + doing)
 
 
-def _rows_by_thread(events: Table | None) -> dict[int, IntArray]:
-    if events is None:
-        return {}
-    threads, code = distinct_codes(events["global_tid"])
-    return dict(zip(threads.tolist(), split_by_code(code, threads.size), strict=True))
-
-
-def _named(trace: RankTrace, events: Table | None) -> tuple[list[str], IntArray]:
+def _named(events: Table, ends: IntArray, strings: Mapping[int, str]) -> tuple[list[str], IntArray]:
     """Return the names of ranges, first that of none, and the place of each event's among them.
 
     Of more names than a table shows, those with most time keep theirs: sums are kept for each name
     and step.
     """
-    if events is None:
-        return [NO_RANGE], np.empty(0, dtype=np.int64)
-    named = RangeNames.of(events, np.arange(len(events)), trace.strings)
-    keys = [range_key(text) for text in named.texts]
-    names = sorted(set(keys) - {NO_RANGE})
-    place = {NO_RANGE: 0} | {name: nth for nth, name in enumerate(names, 1)}
-    code = np.array([place[key] for key in keys], dtype=np.int64)[named.code]
-    if len(names) <= _MOST_NAMES:
-        return [NO_RANGE, *names], code
+    named = RangeNames.of(events, np.arange(len(events)), strings)
+    names = [NO_RANGE, *sorted({*map(range_key, named.texts)} - {NO_RANGE})]
+    place = {name: nth for nth, name in enumerate(names)}
+    code = named.mapped(lambda text: place[range_key(text)])
+    if len(names) <= _MOST_NAMES + 1:
+        return names, code
     starts = events["start_ns"]
-    ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
     length_ns = np.where(lasting(starts, ends), ends - starts, 0)
-    order = np.argsort(-np.bincount(code, length_ns, minlength=len(place)), kind="stable")
-    order = order[order > 0]
-    kept = np.sort(order[:_MOST_NAMES])
-    new = np.full(len(place), len(kept) + 1, dtype=np.int64)
-    new[0], new[kept] = 0, np.arange(1, len(kept) + 1)
-    return [NO_RANGE, *(names[nth - 1] for nth in kept.tolist()), OTHER_RANGES], new[code]
+    time_ns = np.bincount(code, length_ns, minlength=len(names))
+    time_ns[0] = np.inf  # none keeps its place
+    kept = np.sort(np.argsort(-time_ns, kind="stable")[: _MOST_NAMES + 1])
+    new = np.full(len(names), kept.size, dtype=np.int64)
+    new[kept] = np.arange(kept.size)
+    return [*(names[nth] for nth in kept.tolist()), OTHER_RANGES], new[code]
 
 
-def _rows_of_lines(group: IntArray, lines_n: int) -> list[IntArray]:
-    """Return the rows of each line; -1 is none."""
-    return split_by_code(group + 1, lines_n + 1)[1:]
-
-
-def _distinct(instants: IntArray) -> IntArray:
-    """Return instants sorted, each once; np.unique hashes first, which takes far longer."""
-    ordered = np.sort(instants)
-    return ordered[np.append(ordered[1:] != ordered[:-1], True)[: ordered.size]]
+def _cut_rows(lines: list[_Line | None], code: IntArray) -> Iterator[tuple[_Line, IntArray]]:
+    """Yield each line at which anything changes, and the rows with its place as their code."""
+    for line, rows in zip(lines, split_by_code(code, len(lines)), strict=True):
+        if line is not None and line.at_ns.size:
+            yield line, rows
