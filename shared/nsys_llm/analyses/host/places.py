@@ -51,8 +51,7 @@ class Places:
         rows = split_by_code(marked.thread, marked.threads.size)
         of_thread = zip(marked.threads.tolist(), rows, strict=True)
         self._of_thread = {thread: ranges[:, some] for thread, some in of_thread}
-        is_warm = np.array([is_warmup(name) for name in marked.plain], dtype=bool)
-        self._warm = ranges[:, is_warm[marked.name]]
+        self._warm = ranges[:, marked.which(is_warmup)]
         self._steps = np.empty((4, 0), dtype=np.int64)
         if steps is not None and not (steps.start_ns == NULL_INT).any():
             of_step = [place[name] for name in step_names]

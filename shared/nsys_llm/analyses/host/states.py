@@ -197,12 +197,12 @@ class ThreadStates:
     Attributes:
         functions: Of each detail; "" of those in `DOING`, then of the C library, then of CUDA.
         states: Shape (details,), position of the state of each detail in `STATES`.
-        records: Beside CUDA calls.
         host: The CUDA calls.
+        records: Beside them.
     """
 
-    def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
-        self.host, self.records = host, HostRecords(trace)
+    def __init__(self, trace: RankTrace, host: HostTimeline, records: HostRecords) -> None:
+        self.host, self.records = host, records
         ids = trace.tables.get("api_calls", Table.empty(("name_id",)))["name_id"]
         names, name = coded_names(ids, trace.strings, strip_api_version)
         os_names = self.records.os_calls[1]
