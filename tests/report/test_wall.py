@@ -85,10 +85,7 @@ def line_of(*details, covered=(), gpus=("rank0",)):
             "COMPUTE-BOUND, 50.0 points more than communication",
         ),
         # Undivided idle time is named as such: nobody looked the cause up.
-        (
-            [("compute", "gemm", 300), ("idle", None, 700)],
-            "IDLE, 40.0 points more than compute",
-        ),
+        ([("compute", "gemm", 300), ("idle", None, 700)], "IDLE, 40.0 points more than compute"),
         # A run idles for all causes together, most of all for the host's.
         (
             [

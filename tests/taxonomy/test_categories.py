@@ -107,10 +107,7 @@ def test_engines_fall_back_to_pytorch_and_generic_rules():
         # "flash" does not make a cache write attention
         ("reshape_and_cache_kernel_flash", "kv_cache"),
         # a grouped GEMM of experts is not a plain GEMM, a plain GemmUniversal is not an expert's
-        (
-            "void cutlass::device_kernel<GemmUniversal<gemm::GroupProblemShape<int>>>",
-            "moe",
-        ),
+        ("void cutlass::device_kernel<GemmUniversal<gemm::GroupProblemShape<int>>>", "moe"),
         ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int>>", "gemm"),
         ("__get_group_gemm_starts", "moe"),
         ("void deep_gemm::fp8_gemm_kernel<(int)128, (deep_gemm::GemmType)1>()", "moe"),
@@ -130,10 +127,7 @@ def test_engines_fall_back_to_pytorch_and_generic_rules():
         # collectives that are not called nccl
         ("void vllm::cross_device_reduce_2stage<__half, (int)4>()", "communication"),
         ("void <unnamed>::multimem_all_reduce_kernel<c10::BFloat16, (int)16>()", "communication"),
-        (
-            "void flashinfer::allreduce_fusion_kernel_twoshot_sync<int>()",
-            "communication",
-        ),
+        ("void flashinfer::allreduce_fusion_kernel_twoshot_sync<int>()", "communication"),
         # the convolution of linear attention
         ("_causal_conv1d_update_kernel", "recurrent"),
     ],
@@ -163,10 +157,7 @@ def test_words_in_a_name_do_not_mislead(engine, name, category):
             "void at::native::reduce_kernel<(int)512, ReduceOp<float, NormTwoOps<float>>>()",
             "reduction",
         ),
-        (
-            "void at::native::multi_tensor_apply_kernel<LpNormFunctor<float>>()",
-            "optimizer",
-        ),
+        ("void at::native::multi_tensor_apply_kernel<LpNormFunctor<float>>()", "optimizer"),
         # names of torch.compile list operations; the main one decides
         ("triton_red_fused__to_copy_add_embedding_mean_mul_pow_rsqrt_0", "norm"),
         ("triton_tem_fused_addmm_relu_3", "gemm"),
@@ -291,15 +282,9 @@ def test_a_base_name_that_hides_the_kernel_is_not_guessed():
         ("void flash::flash_fwd_splitkv_combine_kernel<int>()", {"cascade_merge"}),
         ("void flash::flash_fwd_splitkv_kernel<int>()", set()),
         ("void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<int>()", {"atomics"}),
-        (
-            "void at::native::indexFuncLargeIndex<float, long, ReduceAdd>()",
-            {"atomics"},
-        ),
+        ("void at::native::indexFuncLargeIndex<float, long, ReduceAdd>()", {"atomics"}),
         # the backward pass of an embedding and index_put with accumulation sort first
-        (
-            "void at::native::embedding_backward_feature_kernel<float, float, long>()",
-            set(),
-        ),
+        ("void at::native::embedding_backward_feature_kernel<float, float, long>()", set()),
         ("void at::native::<unnamed>::indexing_backward_kernel<float, (int)4>()", set()),
     ],
 )

@@ -139,7 +139,6 @@ class _Sums:
         return *whose, CAUSE_NAMES[cause], *self._places.named(place)
 
     def rows(self) -> Iterator[HostState]:
-        """Yield the sums."""
         details_n, functions = self._threads.states.size, self._threads.functions
         time_ns, on_core_ns = Counter[int](), Counter[int]()
         longest: dict[int, tuple[str, int]] = {}  # where most of a CUDA call was spent
@@ -151,13 +150,9 @@ class _Sums:
                 longest.setdefault(of, (functions[doing], ns))
         for of, ns in sorted(time_ns.items()):
             group, detail = divmod(of, details_n)
-            yield HostState(
-                *self.where(group),
-                *self._threads.state(detail),
-                ns,
-                on_core_ns[of] if self._has_switches else None,
-                *longest.get(of, (None, 0)),
-            )
+            where = *self.where(group), *self._threads.state(detail)
+            known_ns = on_core_ns[of] if self._has_switches else None
+            yield HostState(*where, ns, known_ns, *longest.get(of, (None, 0)))
 
 
 def _stacks(trace: RankTrace, rows: IntArray) -> tuple[IntArray, IntArray, Any]:

@@ -58,11 +58,7 @@ class Places:
             self._steps = np.stack((steps.start_ns, steps.end_ns, of_step, steps.warmup))
 
     def line(self, thread: int, spans: IntArray) -> tuple[IntArray, IntArray]:
-        """Return where a thread (globalTid) was in some time.
-
-        Args:
-            thread: The thread.
-            spans: Shape (n, 2), sorted and disjoint.
+        """Return where a thread (globalTid) was in spans, shape (n, 2), sorted and disjoint.
 
         Returns:
             Instants, ascending, none before the first span, and the place from each on until the

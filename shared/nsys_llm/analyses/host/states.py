@@ -175,8 +175,7 @@ class StatePieces:
     """Parts of stretches of one thread, each in a single state; shape (n,), sorted.
 
     Attributes:
-        start_ns: Begin.
-        end_ns: Its end, later.
+        end_ns: Later than the begin.
         cause: Code of the cause of idle time.
         detail: State and function as one number, see `ThreadStates`.
         doing: The same without CUDA calls: what it did in them.

@@ -104,14 +104,9 @@ class HostParts:
             key[rows] = (key[rows] & line.kept[place]) | line.bits[place]
             cut = upper[rows]
             begin[rows[cut]] = line.at_ns[place[cut] - 1]
-        return Stretches(
-            begin,
-            key,
-            stretches.thread[owner],
-            stretches.doubtful[owner],
-            offset[stretches.first],
-            stretches.top_ns,
-        )
+        thread, doubtful = stretches.thread[owner], stretches.doubtful[owner]
+        first = offset[stretches.first]
+        return Stretches(begin, key, thread, doubtful, first, stretches.top_ns)
 
     def _of_thread(self, thread: int) -> tuple[_Line, _Line]:
         """Return what splits time in calls of a thread (its code), and time outside of them."""
