@@ -63,10 +63,12 @@ class PlantedDemo:
 def write_demo(folder: Path, *, scale: float = 1.0) -> PlantedDemo:
     """Write a demo set; see `nsys_llm.testing.demo.write_demo`."""
     written = demo.write_demo(folder, scale=scale)
-    return PlantedDemo(written.baseline, written.after, _planted(steps_of(scale)))
+    return PlantedDemo(written.baseline, written.after, planted_in(scale))
 
 
-def _planted(steps: int) -> Planted:
+def planted_in(scale: float) -> Planted:
+    """Return what is in a demo set of this size."""
+    steps = steps_of(scale)
     before, after = _kernel_names(BATCH_1), _kernel_names(BATCH_16)
     products = {name for name in before | after if name.startswith("nvjet")}
     return Planted(

@@ -26,6 +26,8 @@ HOSTILE_IN_CI = ("llm_hotspots", "llm_overview", "trace_diff")
 #: Of the terminal; the last line is the prompt's.
 LINES_N = 24
 COLUMNS_N = 80
+#: Of the small demo set.
+SCALE = 0.1
 
 
 class SharedRuns:
@@ -44,7 +46,7 @@ class SharedRuns:
         folder = self._root / kind
         with self._first(kind) as first:
             if first and kind == "demo":
-                write_demo(folder, scale=0.1)
+                write_demo(folder, scale=SCALE)
             elif first:
                 write_hostile(folder)
         return folder

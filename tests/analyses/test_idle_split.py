@@ -161,7 +161,7 @@ def running(at, thread, calls):
 
 
 @pytest.mark.slow
-@examples(400)
+@examples(200)
 @given(OPS, st.tuples(CALLS, CALLS), OVERHEADS)
 def test_each_nanosecond_has_the_cause_that_a_simulation_gives_it(ops, threads, overheads):
     calls = calls_of(threads)

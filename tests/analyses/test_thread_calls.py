@@ -22,6 +22,7 @@ def test_calls_are_sorted_by_thread_and_start():
     assert calls.row.tolist() == [2, 1, 0]
     assert calls.place.tolist() == [2, 1, 0]
     assert calls.bounds.tolist() == [0, 1, 3]
+    assert [calls.code(thread) for thread in (6, 7, 8, 9, 10)] == [-1, 0, -1, 1, -1]
 
 
 def test_a_nested_call_has_no_time_of_its_own():

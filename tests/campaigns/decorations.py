@@ -11,12 +11,12 @@ from random import Random
 _RESERVED_BYTES = (1, 8, 12, 32, 100)
 
 
-def decorate(path: Path, table: str, random: Random, *, changes_n: int = 3) -> list[str]:
+def decorate(path: Path, table: str, random: Random) -> list[str]:
     """Do some of `DECORATIONS` to a table of an export; return what was done."""
     done: list[str] = []
     if not _fields(path, table):
         return done  # a lazy export has no empty tables
-    for _ in range(changes_n):
+    for _ in range(3):
         change = random.choice(DECORATIONS)
         # Two of a kind may not go together; what SQLite refuses is not done.
         with suppress(sqlite3.Error, UnicodeError):

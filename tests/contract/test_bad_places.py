@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing
 
@@ -45,16 +44,6 @@ def test_hostile_file_names_are_read_and_kept(tmp_path):
     assert snapshot(ranks) == before
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_broken_file_of_a_hostile_name_is_told_in_one_line(tmp_path, name):
-    (tmp_path / name).write_bytes(b"junk")
-    ended = run("--input", tmp_path / name, "--output", tmp_path / "out")
-    assert ended.code == 2
-    assert len(ended.said) == len(ended.errors) == 1, ended.said
-    assert ended.said[0].isprintable()
-    assert os.listdir(tmp_path) == [name]
-
-
 def test_a_database_in_wal_mode_gets_no_files_beside_it(tmp_path):
     path = report().write_sqlite(tmp_path / "rank0.sqlite")
     with closing(sqlite3.connect(path)) as database:
@@ -80,16 +69,6 @@ def test_what_a_writer_has_not_yet_moved_out_of_its_wal_is_not_passed_over(tmp_p
     assert ended.code == 2
     assert [line for line in ended.said if "rank0.sqlite-wal" in line] == ended.said
     assert not (tmp_path / "out").exists()
-
-
-def test_existing_output_is_kept_and_nothing_is_read(tmp_path, rank_set):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("precious")
-    before = snapshot(tmp_path)
-    ended = run("--input", rank_set, "--output", tmp_path / "out")
-    assert (ended.code, len(ended.said), ended.printed) == (2, 1, [])
-    assert "exists already; give --force-overwrite" in ended.said[0]
-    assert snapshot(tmp_path) == before
 
 
 def test_a_result_survives_a_later_run_that_fails(tmp_path, rank_set):

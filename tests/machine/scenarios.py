@@ -100,24 +100,20 @@ def late_host(
     return ranked(ranks_n, steps_n, body, seed)
 
 
-def sync_in_step(
-    ranks_n: int = 2, steps_n: int = 6, seed: int = 0, *, launches_n: int = 12
-) -> Program:
+def sync_in_step(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
     """A wait for the device amid short kernels holds back their launches; the fault `sync`."""
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
         instruction: list[Instruction] = []
         for _ in range(3):
             instruction += [make.kernel(GEMM, 120_000), Sync("device", fault="sync")]
-            instruction += [make.kernel(POINTWISE, 2500) for _ in range(launches_n)]
+            instruction += [make.kernel(POINTWISE, 2500) for _ in range(12)]
         return [*instruction, make.reduce(20_000), Sync("stream")]
 
     return ranked(ranks_n, steps_n, body, seed)
 
 
-def balanced_launches(
-    ranks_n: int = 2, steps_n: int = 6, seed: int = 0, *, call_ns: int = 4000
-) -> Program:
+def balanced_launches(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
     """Launches that take a little longer than the kernels they start: the host is the limit.
 
     Each kernel ends after the next one's launch has returned, but before that can start: what
@@ -126,7 +122,7 @@ def balanced_launches(
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
         make.spread = 0.02
-        kernels = [make.kernel(POINTWISE, 2600, call_ns=call_ns) for _ in range(60)]
+        kernels = [make.kernel(POINTWISE, 2600, call_ns=4000) for _ in range(60)]
         return [*kernels, make.reduce(9000), Sync("stream")]
 
     return ranked(ranks_n, steps_n, body, seed)
@@ -173,16 +169,14 @@ def full_device(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
     return ranked(ranks_n, steps_n, body, seed)
 
 
-def overlap(ranks_n: int = 2, steps_n: int = 6, seed: int = 0, *, good: bool = True) -> Program:
-    """Reductions on a stream of their own: waited for at the step's end, or (bad) at once."""
+def overlap(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
+    """Reductions on a stream of their own, waited for at the step's end."""
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
         instruction: list[Instruction] = []
         for _ in range(4):
             instruction += [make.kernel(GEMM, 60_000), *make.join(7, COMM_STREAM)]
             instruction.append(make.reduce(40_000, stream=COMM_STREAM))
-            if not good:
-                instruction += [*make.join(COMM_STREAM, 7), make.kernel(POINTWISE, 3000)]
         instruction += [*make.join(COMM_STREAM, 7), make.kernel(POINTWISE, 4000)]
         return [*instruction, Sync("stream")]
 
@@ -234,24 +228,14 @@ def graph_replays(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
     return ranked(ranks_n, steps_n, body, seed)
 
 
-def two_faults(
-    ranks_n: int = 4,
-    steps_n: int = 6,
-    seed: int = 0,
-    *,
-    late_ns: int = 60_000,
-    waits_n: int = 3,
-) -> Program:
-    """Rank 1's host is late (fault `late_host`), and every rank waits amid a step (`sync`).
-
-    Which of them costs more depends on `late_ns` and `waits_n`.
-    """
+def two_faults(ranks_n: int = 4, steps_n: int = 6, seed: int = 0) -> Program:
+    """Rank 1's host is late (fault `late_host`), and every rank waits amid a step (`sync`)."""
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
         instruction: list[Instruction] = []
         if rank == 1:
-            instruction.append(make.host(late_ns, fault="late_host"))
-        for _ in range(waits_n):
+            instruction.append(make.host(60_000, fault="late_host"))
+        for _ in range(3):
             instruction += [make.kernel(GEMM, 60_000), Sync("device", fault="sync")]
             instruction += [make.kernel(POINTWISE, 2000) for _ in range(10)]
         return [*instruction, make.reduce(15_000), Sync("stream")]
@@ -259,9 +243,7 @@ def two_faults(
     return ranked(ranks_n, steps_n, body, seed)
 
 
-def pipeline(
-    stages_n: int = 4, steps_n: int = 6, seed: int = 0, *, microbatches_n: int = 4
-) -> Program:
+def pipeline(stages_n: int = 4, steps_n: int = 6, seed: int = 0) -> Program:
     """Stages that receive, compute and send, forward and then backward (GPipe)."""
 
     def transfer(make: Maker, stage: int) -> list[Instruction]:
@@ -272,13 +254,13 @@ def pipeline(
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
         instruction: list[Instruction] = []
-        for _ in range(microbatches_n):
+        for _ in range(4):
             instruction += [
                 *transfer(make, rank - 1),
                 make.kernel(GEMM, 50_000),
                 *transfer(make, rank),
             ]
-        for _ in range(microbatches_n):
+        for _ in range(4):
             instruction += [
                 *transfer(make, rank),
                 make.kernel(GEMM, 100_000),

@@ -17,6 +17,7 @@ from nsys_llm.numeric.grouping import (
     replaced,
     rows_by_code,
     runs,
+    sorted_distinct,
     summed,
 )
 
@@ -31,6 +32,7 @@ ids = st.one_of(
 @given(ids)
 def test_distinct_values_are_those_of_a_sorted_set(values):
     assert distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))
+    assert sorted_distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))
 
 
 @given(ids)

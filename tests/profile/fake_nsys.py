@@ -65,9 +65,9 @@ def executable(tmp_path: Path, text: str) -> str:
     return str(folder / "nsys")
 
 
-def written(path: Path, duration_ns: int, age_seconds: int = 3600) -> Path:
+def written(path: Path, duration_ns: int) -> Path:
     path.write_text(str(duration_ns))
-    aged(path, age_seconds)
+    aged(path, 3600)
     return path
 
 

@@ -18,18 +18,10 @@ from trace_builder import TraceBuilder
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report.findings import KINDS, SCOPES, SEVERITIES
 from nsys_llm.report.run_record import FORMAT
-from nsys_llm.testing.demo import write_demo
 from nsys_llm.view.results import Results
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "manifests" / "common.json").read_text("utf-8"))["report"]
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("record")
-    write_demo(folder, scale=0.1)
-    return folder
 
 
 def checked(record):
@@ -66,16 +58,17 @@ def test_every_key_says_what_it_means():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["idle_gaps"]))
-def test_the_record_of_a_real_run_follows_the_schema(demo, tmp_path, recipe):
-    words = ["--mode", "none", "--output", tmp_path / "out"]
-    assert run(*words, "--input", *demo_inputs(demo, recipe), recipe=recipe).code == 0
-    record = checked(read_report(tmp_path / "out"))
+def test_the_record_of_a_real_run_follows_the_schema(shared_runs, recipe):
+    ended, out = shared_runs.run("demo", recipe)
+    assert ended.code == 0
+    record = checked(read_report(out))
     assert record["report"]["title"] == load_manifest(recipe).title
     # The small demo set has even groups, and too few steps for a verdict.
     assert record["report"]["findings"] or recipe in ("comm_stats", "trace_diff")
-    files = {path.stem for path in (tmp_path / "out").glob("*.parquet")}
+    files = {path.stem for path in out.glob("*.parquet")}
     assert {name for name, table in record["tables"].items() if table["rows"]} == files
-    results, drawn = Results(tmp_path / "out"), quick(recipe, *demo_inputs(demo, recipe))
+    results = Results(out)
+    drawn = quick(recipe, *demo_inputs(shared_runs.ranks("demo"), recipe))
     for name, table in record["tables"].items():
         frame = results.table(name)
         assert len(frame) == table["rows"]
@@ -86,10 +79,9 @@ def test_the_record_of_a_real_run_follows_the_schema(demo, tmp_path, recipe):
 
 
 @pytest.mark.slow
-def test_an_empty_table_says_why(demo, tmp_path):
-    words = ["--mode", "none", "--output", tmp_path / "out"]
-    assert run(*words, "--input", demo / "baseline", recipe="llm_hotspots").code == 0
-    tables = read_report(tmp_path / "out")["tables"]
+def test_an_empty_table_says_why(shared_runs):
+    _, out = shared_runs.run("demo", "llm_hotspots")
+    tables = read_report(out)["tables"]
     assert tables["kernels"]["reason"] is tables["kernels"]["record"] is None
     assert tables["timeline"]["reason"] == "--timeline was not given"
     assert "not recorded, or none happened" in tables["gpu_metrics"]["reason"]

@@ -11,7 +11,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from demo_truth import write_demo
+from demo_truth import planted_in
+from shared_runs import SCALE
 
 import nsys_llm
 from nsys_llm.run.cli import build_parser, main
@@ -27,14 +28,12 @@ def calls_of(question):
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("agents")
-    planted = write_demo(folder, scale=0.1).planted
+def demo(shared_runs, tmp_path_factory):
+    folder = shared_runs.ranks("demo")
     options = {"baseline": folder / "baseline", "what_if": ["transfer=0.25"]}
-    result = nsys_llm.analyze(
-        "llm_overview", folder / "after", folder / "out", mode="none", **options
-    )
-    return planted, result
+    out = tmp_path_factory.mktemp("agents") / "out"
+    result = nsys_llm.analyze("llm_overview", folder / "after", out, mode="none", **options)
+    return planted_in(SCALE), result
 
 
 def shown(folder, call, capsys):

@@ -58,11 +58,9 @@ def shell(words: str, cwd: Path) -> tuple[int, str, str]:
     ("streams", "said", "file", "code"),
     nightly_but(
         [
-            (">&-", CLOSED, "rank0.sqlite", 0),
             (">/dev/full", FULL, "rank0.sqlite", 0),
             (">/dev/full", FULL, "", 3),
             ("<&- >&-", CLOSED, "", 3),
-            (">&- 2>&-", "", "rank0.sqlite", 0),
             (">/dev/full 2>/dev/full", "", "", 3),
             ("2>&-", "", "", 3),
             ("| head -c 1 >/dev/null", "", "rank0.sqlite", 0),

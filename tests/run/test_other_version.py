@@ -94,10 +94,7 @@ def test_what_a_worker_of_another_version_raises_is_told_as_that():
     ("raised", "said"),
     [
         (ModuleNotFoundError("No module named 'nsys_llm'"), r"nsys-llm-recipes \(not installed\)"),
-        (
-            SystemError("unknown opcode"),
-            r"cannot say which .* \(SystemError\); install",
-        ),
+        (SystemError("unknown opcode"), r"cannot say which .* \(SystemError\); install"),
     ],
 )
 def test_a_worker_that_cannot_be_asked_is_not_said_to_lack_the_package(raised, said):

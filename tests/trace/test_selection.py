@@ -267,3 +267,37 @@ def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls,
         assert row.selected_ns <= row.total_ns
     if window is None:
         assert len(rank.tables["kernels"]) == coverage["kernel"].total_n
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("", "Holding GIL", "Waiting for GIL", "step")), st.booleans())
+    ),
+    st.booleans(),
+)
+def test_ranges_of_the_interpreter_s_lock_are_apart_however_their_names_are_kept(named, shared):
+    ids = {"": 10, "Holding GIL": 11, "Waiting for GIL": 12, "step": 13}
+    registered = [in_strings and shared for _, in_strings in named]
+    names = [name for name, _ in named]
+    columns = {
+        "global_tid": np.full(len(named), THREAD),
+        "start_ns": np.arange(len(named)),
+        "text_id": np.array(
+            [
+                ids[name] if known else NULL_INT
+                for name, known in zip(names, registered, strict=True)
+            ],
+            dtype=np.int64,
+        ),
+        "text": np.array(
+            [None if known else name for name, known in zip(names, registered, strict=True)],
+            dtype=object,
+        ),
+    }
+    plain = trace(op(0, 1))
+    strings = STRINGS | {key: name for name, key in ids.items() if any(registered)}
+    rank, _ = selected(Trace({**plain.tables, "nvtx_events": Table(columns)}, strings=strings))
+    ranges = rank.tables["nvtx_events"]["start_ns"].tolist()
+    waits = rank.tables.get("lock_waits", Table({"start_ns": np.empty(0)}))["start_ns"].tolist()
+    assert ranges == [at for at, name in enumerate(names) if not name.endswith(" GIL")]
+    assert waits == [at for at, name in enumerate(names) if name.startswith("Waiting")]

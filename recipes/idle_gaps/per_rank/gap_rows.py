@@ -100,6 +100,7 @@ def top_gaps(
     ops: DeviceOps,
     names: OpNames,
     host: HostTimeline,
+    records: HostRecords,
     options: Mapping[str, Any],
 ) -> list[GapRow]:
     """Describe the longest gaps of a device."""
@@ -110,8 +111,7 @@ def top_gaps(
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)
     named, api_name = split.time_ns.argmax(axis=0), api_names(trace, host)
-    marks, records = GapMarks.of(trace, _spans(gaps, where, host)), HostRecords(trace)
-    gap_rows = []
+    marks, gap_rows = GapMarks.of(trace, _spans(gaps, where, host)), []
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
         call = int(where.call[at])

@@ -34,7 +34,9 @@ def map_rank(view: RankView) -> IdlePartial:
         gaps_n,
         lambda: map_patterns(named, names),
         lambda: [
-            gap for ops, _ in named for gap in top_gaps(trace, ops, names, host, view.options)
+            gap
+            for ops, _ in named
+            for gap in top_gaps(trace, ops, names, host, view.records, view.options)
         ],
     )
     if known:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.report.causes import Cause
@@ -74,7 +75,7 @@ def _frame(tables: Tables) -> pd.DataFrame:
     """Return the kernels that compute, as they are compared, and whether launches have a size."""
     kernels = tables["kernels"]
     kernels = kernels[~kernels["communication"]]
-    frame = pd.DataFrame({name: kernels[column].to_numpy() for name, column in _COLUMNS.items()})
+    frame = pd.DataFrame({name: _plain(kernels[column]) for name, column in _COLUMNS.items()})
     size0, size1 = frame["threads0"] / frame["n0"], frame["threads1"] / frame["n1"]
     frame = frame.assign(
         size0=size0,
@@ -83,6 +84,13 @@ def _frame(tables: Tables) -> pd.DataFrame:
         ratio=(frame["after"] / frame["n1"]) / (frame["before"] / frame["n0"]),
     )
     return frame[(frame["before"] > 0) | (frame["after"] > 0)]
+
+
+def _plain(values: pd.Series[Any]) -> npt.NDArray[Any]:
+    """Return a column; numbers with nulls as floats, which pandas before 2.2 does not make."""
+    if pd.api.types.is_numeric_dtype(values) and values.isna().any():
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return values.to_numpy()
 
 
 def _parts(frame: pd.DataFrame) -> Iterator[_Part]:

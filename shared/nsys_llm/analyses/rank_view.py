@@ -13,7 +13,7 @@ from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import MissingWork, find_missing_work
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
-from nsys_llm.analyses.host.states import has_host_records
+from nsys_llm.analyses.host.states import HostRecords, has_host_records
 from nsys_llm.analyses.steps.by_range import MarkedRanges
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.no_work import no_work_spans
@@ -77,6 +77,11 @@ class RankView:
     def host(self) -> HostTimeline:
         """The calls of its threads."""
         return HostTimeline.of(self.trace, self.profiler, self.no_work)
+
+    @cached_property
+    def records(self) -> HostRecords:
+        """What else is recorded of its threads."""
+        return HostRecords(self.trace)
 
     @cached_property
     def held(self) -> HeldCalls:

@@ -22,6 +22,7 @@ from nsys_llm.trace.host_part import (
     HostModule,
     HostPart,
     HostState,
+    Where,
 )
 from nsys_llm.trace.identity import Rank, RankKey
 
@@ -29,23 +30,20 @@ from nsys_llm.trace.identity import Rank, RankKey
 NOT_SAMPLED: Final = "not_sampled"
 
 _Z_95: Final = 1.959963984540054
-_Group = tuple[int, int, str, str, str | None, str]
 #: What samples are counted of.
-_GROUP: Final[Callable[[Exposure], _Group]] = attrgetter(*Exposure.__dataclass_fields__)
-_STATES: Final = tuple(HostState.__dataclass_fields__)
-_MODULES: Final = tuple(HostModule.__dataclass_fields__)
-_FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
+_WHERE: Final[Callable[[Exposure], Where]] = attrgetter(*Exposure.__dataclass_fields__)
 
 
 def host_tables(ranks: Sequence[tuple[Rank, HostPart | None]]) -> dict[str, Columns]:
     """Return host_states, host_modules and host_frames; of ranks without, no rows."""
     told = [(rank, part) for rank, part in ranks if part is not None]
-    frames = [(rank, frame) for rank, part in told for frame in part.frames]
+    rows = [(rank, frame) for rank, part in told for frame in part.frames]
+    frames = record_columns(rows, *HostFrame.__dataclass_fields__)
     order = ("rank", "device_id", "part", "state", "kind", "-samples_n", "function", "module")
     return {
         "host_states": _state_columns(told),
         "host_modules": _module_columns(told),
-        "host_frames": sorted_columns(record_columns(frames, *_FRAMES), *order),
+        "host_frames": sorted_columns(frames, *order),
     }
 
 
@@ -58,7 +56,7 @@ def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     all_ns = np.array([whole_ns[rank.key, row.device_id] for rank, row in rows], dtype=np.int64)
     steps_n = {rank.key: part.steps_n for rank, part in ranks}
     columns = {
-        **record_columns(rows, *_STATES),
+        **record_columns(rows, *HostState.__dataclass_fields__),
         "steps_n": [steps_n[rank.key] if row.part == STEP else None for rank, row in rows],
         "share_pct": percent(time_ns, all_ns),
     }
@@ -69,29 +67,30 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
     rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, ...]]()
     for rank, part in ranks:
-        counts, on_core_ns = Counter[_Group](), Counter[_Group]()
+        counts, on_core_ns = Counter[Where](), Counter[Where]()
         period_ns = (rank.facts and rank.facts.sample_period_ns) or part.period_ns
         for module in part.modules:
-            counts[_GROUP(module)] += module.samples_n
+            counts[_WHERE(module)] += module.samples_n
         for state in part.states:
             if state.state in SAMPLED and state.on_core_ns is not None:
-                on_core_ns[_GROUP(state)] += state.on_core_ns
+                on_core_ns[_WHERE(state)] += state.on_core_ns
         expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
         lost = [
             HostModule(*key, NOT_SAMPLED, expected_n - counts[key], 0)
             for key, expected_n in expected.items()
             if expected_n > counts[key]
         ]
+        of_rank = period_ns or NULL_INT, _is_user_mode(rank, part)
         for module in (*part.modules, *lost):
-            whole = counts[_GROUP(module)], expected.get(_GROUP(module), NULL_INT)
+            whole = counts[_WHERE(module)], expected.get(_WHERE(module), NULL_INT)
             rows.append((rank, module))
-            beside.append((*whole, period_ns or NULL_INT, _is_user_mode(rank, part)))
+            beside.append((*whole, *of_rank))
     of_n, expected_n, period, user_mode = np.array(beside, dtype=np.int64).reshape(-1, 4).T
     is_lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
     low_pct, high_pct = wilson_pct(np.where(is_lost, 0, counted_n), np.maximum(of_n, 1))
     columns = {
-        **record_columns(rows, *_MODULES),
+        **record_columns(rows, *HostModule.__dataclass_fields__),
         "of_n": of_n,
         "expected_n": nullable(expected_n),
         "share_pct": percent(counted_n, np.where(is_lost, expected_n, of_n)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -80,19 +80,15 @@ HOST_CASES: Final = {
 class Waited:
     """Some of the exposed time of a GPU: rows of host_states and host_modules."""
 
-    states: Sequence[Record]
-    modules: Sequence[Record]
+    states: Sequence[Record] = ()
+    modules: Sequence[Record] = ()
 
     @classmethod
     def of(cls, tables: Tables, gpu: Gpu) -> Waited:
         """Return that of a GPU; nothing of a capture without records of threads."""
-        if "host_states" not in tables:
-            return cls((), ())
-        known = (tables["host_states"], tables["host_modules"])
-        of_gpu = [
-            table[(table["rank"] == gpu[0]) & (table["device_id"] == gpu[1])] for table in known
-        ]
-        return cls(*map(records, of_gpu))
+        known = [tables[name] for name in ("host_states", "host_modules") if name in tables]
+        of_gpu = ((table["rank"] == gpu[0]) & (table["device_id"] == gpu[1]) for table in known)
+        return cls(*(records(table[rows]) for table, rows in zip(known, of_gpu, strict=True)))
 
     def where(self, column: str, *values: Any) -> Waited:
         """Return the rows with one of some values, in a column that both tables have."""
@@ -104,17 +100,18 @@ class Waited:
         """All of it."""
         return sum(row["time_ns"] for row in self.states)
 
-    def most(self, of: Callable[[Record], Any]) -> tuple[Any, int]:
-        """Return what has most of the time, and how much; there is at least one row."""
-        sums = Counter[Any]()
+    def most(self, *columns: str) -> tuple[Any, ...]:
+        """Return the values of columns that have most time, and it; there is at least one row."""
+        sums = Counter[tuple[Any, ...]]()
         for row in self.states:
-            sums[of(row)] += row["time_ns"]
-        return max(sums.items(), key=lambda item: (item[1], str(item[0])))
+            sums[tuple(row[column] for column in columns)] += row["time_ns"]
+        values, ns = max(sums.items(), key=lambda item: (item[1], str(item[0])))
+        return *values, ns
 
     @cached_property
     def doing(self) -> tuple[str, str | None, float]:
         """State and function with most of the time, and their share; there is at least one row."""
-        (state, detail), ns = self.most(lambda row: (row["state"], row["detail"]))
+        state, detail, ns = self.most("state", "detail")
         return state, detail, percent(ns, self.time_ns)
 
     @cached_property
@@ -176,12 +173,12 @@ class Waited:
         return advised
 
 
-def _start_up(waited: Waited) -> tuple[str, int] | None:
-    """Return the warm-up with most of some time, and how much; None where steps have more."""
+def _start_up(waited: Waited) -> Waited | None:
+    """Return the warm-up with most of some time; None where steps have more."""
     warm = waited.where("part", WARMUP)
     if not warm.time_ns or 2 * warm.time_ns < waited.time_ns:
         return None
-    return warm.most(lambda row: row["range"])
+    return warm.where("range", warm.most("range")[0])
 
 
 def host_sentence(tables: Tables, gpu: Gpu) -> str:
@@ -191,14 +188,11 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
     """
     waited, said = Waited.of(tables, gpu), []
     steps = waited.where("part", STEP)
-    if (start_up := _start_up(waited)) is not None:
-        name, ns = start_up
-        warm = waited.where("part", WARMUP).where("range", name)
-        cause, _ = warm.most(lambda row: row["cause"])
-        loads = " (modules are loaded)" if cause == "module_load" else ""
+    if (warm := _start_up(waited)) is not None:
+        loads = " (modules are loaded)" if warm.most("cause")[0] == "module_load" else ""
         said.append(
-            f"{format_ns(ns)} of the {format_ns(waited.time_ns)} of waiting for the host are in "
-            f"{quoted(name)}{loads}: start-up, nothing to gain later"
+            f"{format_ns(warm.time_ns)} of the {format_ns(waited.time_ns)} of waiting for the host "
+            f"are in {quoted(warm.states[0]['range'])}{loads}: start-up, nothing to gain later"
         )
     if steps.time_ns and (state := steps.doing[0]) != UNKNOWN:
         (counts, least_n), words = steps.samples, steps.words
@@ -229,15 +223,14 @@ def host_case(waited: Waited, lost_ns: int, span_ns: int) -> tuple[str, dict[str
     warm, steps = waited.where("part", WARMUP), waited.where("part", STEP)
     start_up = _start_up(waited)
     if start_up is not None and 4 * steps.time_ns < waited.time_ns:
-        name, ns = start_up
         return START_UP, {
-            "host_range": name,
-            "host_share_pct": percent(ns, span_ns),
+            "host_range": start_up.states[0]["range"],
+            "host_share_pct": percent(start_up.time_ns, span_ns),
             "host_ns": warm.time_ns,
         }
     if not steps.time_ns or 2 * steps.time_ns < waited.time_ns - warm.time_ns:
         return None
-    name, ns = steps.most(lambda row: row["range"])
+    name, ns = steps.most("range")
     words, advice = path_words(steps.where("range", name))
     return STATES, {
         "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),

@@ -170,17 +170,6 @@ def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp
     assert plot["data"][0]["y"] == names
 
 
-def test_an_operation_of_no_length_splits_a_gap(tmp_path):
-    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=2).kernel("b", start_ns=9, end_ns=10)
-    trace.memset(start_ns=5, end_ns=5, size_bytes=0)
-    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
-    assert rows(tables["gaps"], "start_ns duration_ns before after") == [
-        (5, 4, "memset", "b"),
-        (2, 3, "a", "memset"),
-    ]
-    assert tables["devices"]["idle_ns"].tolist() == [7]
-
-
 def test_the_profiler_s_work_is_neither_busy_nor_idle(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4).kernel("b", start_ns=20, end_ns=24)
     # Of it, 2 to 4 ran beside a kernel.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from demo_truth import write_demo
+from demo_truth import planted_in
 from planted import frame_of
 from quick_run import quick
+from shared_runs import SCALE
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.llm_hotspots.findings.answer import answer
@@ -131,9 +132,10 @@ def test_the_answer_begins_with_idle_time_where_it_is_most():
 
 
 @pytest.mark.slow
-def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_tables(tmp_path):
-    planted = write_demo(tmp_path, scale=0.1).planted
-    tables = quick("llm_hotspots", tmp_path / "baseline")
+def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_tables(
+    shared_runs,
+):
+    tables = quick("llm_hotspots", shared_runs.ranks("demo") / "baseline")
     text = answer(tables)
     wall = tables["wall"]
     for name, words in (("compute", "4 GPUs compute for {}"), ("idle", "idle {}")):
@@ -146,4 +148,4 @@ def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_table
     kinds = wall[wall["wall_class"] == "compute"].groupby("detail")["time_ns"].sum()
     share = 100 * kinds.max() / wall.drop_duplicates("rank")["span_ns"].sum()
     assert f"(`{kinds.idxmax()}` {format_percent(share)}, " in text
-    assert f"Rank {planted.slow_rank}'s GPU is slow" in text
+    assert f"Rank {planted_in(SCALE).slow_rank}'s GPU is slow" in text

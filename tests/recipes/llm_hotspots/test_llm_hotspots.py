@@ -222,14 +222,9 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
 CHOICES = [
     (["--filter-nvtx", "step"], 1 + 2 + 4 + 8, 4),
     (["--filter-nvtx", "step@NCCL"], 2, 1),
-    (["--filter-nvtx", "step/0"], 1 + 8, 2),  # the first of each thread
-    (["--filter-nvtx", r"re:^st\wp$@NCCL/0"], 2, 1),
-    (["--filter-nvtx", "any thread"], 1 + 2 + 8, 3),
     (["--filter-time", "0/111", "--filter-nvtx", "step"], 1 + 1, 2),
     # b runs in [110, 112), and e, launched by nobody, in [104, 120).
     (["--filter-projected-nvtx", "step@NCCL"], 2 + 2, 1),
-    # Of each thread's first: [100, 101) and [130, 138).
-    (["--filter-projected-nvtx", "step@default/0"], 1 + 8, 2),
     (["--steps", "1:"], 2 + 4, 2),
     # A step is its thread's, and holds what any thread launches during it: d too.
     (["--steps", ":1"], 1 + 8, 2),
@@ -258,20 +253,6 @@ def test_ranges_choose_what_was_launched_in_them(options, total_ns, launches_n, 
         launches_n,
         total_ns,
     )
-
-
-@pytest.mark.slow
-def test_device_and_ranks_leave_the_others_out(rank_set, tmp_path):
-    trace = TraceBuilder()
-    for device in (0, 1, 2):
-        trace.kernel("k", start_ns=1, duration_ns=1 << device, device_id=device)
-    trace.write_sqlite(tmp_path / "t.sqlite")
-    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--device", "0,2"])
-    assert rows(frames["devices"], "device_id kernel_total_ns") == [(0, 1), (2, 4)]
-    assert rows(frames["kernels"], SUMS) == [("k", 2, 5, 5)]
-    frames = tables_of(tmp_path / "r", rank_set, options=["--ranks", "1"])
-    assert rows(frames["files"], "Rank File") == [(1, "rank1")]
-    assert rows(frames["kernels"], "name ranks_n total_ns") == [("a", 1, 9), ("c", 1, 6)]
 
 
 @pytest.mark.slow

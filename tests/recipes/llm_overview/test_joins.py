@@ -50,22 +50,14 @@ PLACE = item("place", bound_ns=90, rank=1, detail="decode")
 @pytest.mark.parametrize(
     ("part", "whole", "apart"),
     [
-        (
-            item("kernels", 50, detail="conversions"),
-            POINTWISE,
-            item("kernels", 200, detail="gemm"),
-        ),
+        (item("kernels", 50, detail="conversions"), POINTWISE, item("kernels", 200, detail="gemm")),
         (
             item("transfer", 90, on=2),
             item("schedule", 200, ranks=(0, 1, 2)),
             item("schedule", 200, ranks=(0, 1)),
         ),
         (item("transfer", 90), item("link", bound_ns=45), item("link", bound_ns=44)),
-        (
-            item("rank", 40, rank=1, detail="more_work"),
-            item("experts", 80),
-            item("schedule", 80),
-        ),
+        (item("rank", 40, rank=1, detail="more_work"), item("experts", 80), item("schedule", 80)),
         (
             item("experts", 50),
             item("rank", 40, rank=1, detail="more_work"),
@@ -100,11 +92,7 @@ PLACE = item("place", bound_ns=90, rank=1, detail="decode")
             RANK,
             item("rank", 9, bound_ns=320, rank=1, detail="late_host"),
         ),
-        (
-            item("wait", detail="cudaStreamSynchronize"),
-            item("host", 80),
-            item("queued", 80),
-        ),
+        (item("wait", detail="cudaStreamSynchronize"), item("host", 80), item("queued", 80)),
         (
             replayed("host", 100),
             replayed("wait", 51, detail="cudaStreamSynchronize"),

@@ -8,7 +8,6 @@ from itertools import chain
 
 import pytest
 from command_line import run
-from demo_truth import write_demo
 from effort import nightly_but
 from machine.parts import GEMM, ranked
 from machine.profile_writer import write_profiles
@@ -24,18 +23,14 @@ PARTS = load_manifest("llm_overview").recipes
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    return tmp_path_factory.mktemp("overview")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def planted(demo):
-    return write_demo(demo, scale=0.1).planted
+def demo(shared_runs):
+    return shared_runs.ranks("demo")
 
 
 @pytest.fixture(scope="module")
-def result(demo):
-    return analyse(demo / "out", demo / "after", recipe="llm_overview")
+def result(demo, tmp_path_factory):
+    out = tmp_path_factory.mktemp("overview") / "out"
+    return analyse(out, demo / "after", recipe="llm_overview")
 
 
 #: What a recipe by itself may price otherwise: it knows less of the ranks.
@@ -50,8 +45,10 @@ def without_figures(text):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("recipe", nightly_but(PARTS, ["idle_gaps", "step_budget"]))
-def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(demo, result, recipe):
-    single = analyse(demo / f"single-{recipe}", demo / "after", recipe=recipe)
+def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(
+    demo, result, recipe, tmp_path
+):
+    single = analyse(tmp_path / "single", demo / "after", recipe=recipe)
     alone, part = read_results(single), read_results(result / "parts" / recipe)
     findings, its_findings = (some.pop("findings").to_pylist() for some in (alone, part))
     verdicts, its_verdicts = (

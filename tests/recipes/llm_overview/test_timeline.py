@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
-from demo_truth import write_demo
 from effort import seeds
 from machine import random_program, simulate, write_profiles
 from quick_run import quick, quick_run
@@ -69,15 +68,13 @@ def times_of(rows):
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("timeline")
-    planted = write_demo(folder, scale=0.1).planted
-    return folder / "after", planted
+def demo(shared_runs):
+    return shared_runs.ranks("demo") / "after"
 
 
 @pytest.fixture(scope="module")
 def shown(demo):
-    return looked(demo[0])
+    return looked(demo)
 
 
 @pytest.mark.nightly("words1")
@@ -88,11 +85,11 @@ def shown(demo):
 )
 def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
     """Filters choose steps, and thin out no lane."""
-    rows = looked(demo[0], *words)[0] if words else shown[0]
+    rows = looked(demo, *words)[0] if words else shown[0]
     assert rows["view"].nunique() == 2
     for (_, rank, _), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
         window = f"{lane['start_ns'].min()}/{lane['end_ns'].max()}"
-        wall = quick("idle_gaps", demo[0] / f"rank{rank}.sqlite", "--filter-time", window)["wall"]
+        wall = quick("idle_gaps", demo / f"rank{rank}.sqlite", "--filter-time", window)["wall"]
         wanted = Counter()
         for row in wall.itertuples():
             kind = row.wall_class
@@ -167,7 +164,7 @@ def test_ranks_stand_where_they_truly_were(shown):
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatch):
-    run = quick_run("llm_overview", demo[0])
+    run = quick_run("llm_overview", demo)
     tables, console, opened = run_tables(run), Console(), read_again.open_profile
 
     def gone(path, *others, **named):

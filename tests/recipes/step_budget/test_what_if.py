@@ -27,7 +27,7 @@ from nsys_llm.testing import demo
 #: Other jobs in each run; a failure names its seed.
 FRESH = 100
 #: Jobs with edges that have to be inferred.
-UNCERTAIN = 10
+UNCERTAIN = 6
 #: How far replays may be from the truth, percent of the true steps.
 NEAR_PCT = 1.0
 

@@ -80,6 +80,7 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
     ]
 
 
+@pytest.mark.nightly("64")
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks_n", [2, 3, 8, 64])
 def test_the_late_rank_is_named_and_never_the_one_that_waits(ranks_n, tmp_path):

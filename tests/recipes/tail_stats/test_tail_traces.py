@@ -53,6 +53,7 @@ def test_every_statistic_is_that_of_numpy_on_the_raw_rows(analysed, name):
         median = np.median(values)
         beyond = np.maximum(0, values - median)
         assert (row["launches_n"], row["max_ns"]) == (values.size, values.max())
+        assert row["total_ns"] == values.sum()
         for column, percentile in (("p50_ns", 50), ("p95_ns", 95), ("p99_ns", 99)):
             assert row[column] == pytest.approx(np.percentile(values, percentile), rel=1e-14)
         assert row["excess_ns"] == int(beyond.sum())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from diff_jobs import ATTENTION, BALANCED, GEMM, GPU_BOUND, HOST_BOUND, NORM, Job, compare
 from machine.changes import with_fast_host, without_waits
@@ -33,8 +35,8 @@ def test_a_slower_host_costs_no_more_than_it_is_slower(tmp_path):
 
 @pytest.mark.slow
 def test_the_rank_whose_host_is_slow_is_blamed_and_nobody_is_idle_less(tmp_path):
-    four = Job(HOST_BOUND, ranks=4)
-    slow = Job(HOST_BOUND, ranks=4, host=1.5, rank=2)
+    four = Job(HOST_BOUND, ranks=4, steps=12)
+    slow = Job(HOST_BOUND, ranks=4, steps=12, host=1.5, rank=2)
     said = compare(tmp_path, four, slow)
     assert said.word == "SLOWER"
     assert said.rules.keys() == {"idle_rank", "waiting"}
@@ -46,7 +48,8 @@ def test_the_rank_whose_host_is_slow_is_blamed_and_nobody_is_idle_less(tmp_path)
 
 @pytest.mark.slow
 def test_the_rank_whose_gpu_is_slow_is_the_cause_and_not_the_waiting(tmp_path):
-    said = compare(tmp_path, Job(ranks=4), Job(ranks=4, gpu=1.2, rank=2))
+    four = Job(ranks=4, steps=20)
+    said = compare(tmp_path, four, replace(four, gpu=1.2, rank=2))
     assert said.word == "SLOWER"
     assert said.rules["one_rank"]["rank"] == 2
     # 336 us of kernels in a step, a fifth more.

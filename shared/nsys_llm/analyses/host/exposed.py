@@ -53,9 +53,7 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
     """Return when a device was exposed to each thread that launched what ends a gap.
 
     Args:
-        gaps: Of the device.
         launch_row: Shape (operations,), row of the launching call in the table; -1 without one.
-        host: The calls.
     """
     parts = [np.empty((4, 0), dtype=np.int64)]
     for block in blocks(len(gaps)):
@@ -85,11 +83,8 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
     layers = [(work.cause, work.spans) for work in host.driver if work.thread == exposed.thread]
     layers += [(NO_WORK, host.no_work), (PROFILER_OVERHEAD, host.profiler)]
     layers = [(cause, _near(spans, stretches)) for cause, spans in layers]
-    others = {
-        code: host.spans(code, blocking=True)
-        for code in distinct(exposed.other).tolist()
-        if code >= 0
-    }
+    before = [code for code in distinct(exposed.other).tolist() if code >= 0]
+    others = {code: host.spans(code, blocking=True) for code in before}
     handed = (_near(spans, stretches) for spans, _ in others.values())
     changes = (spans.reshape(-1) for spans in (*(spans for _, spans in layers), *handed))
     every = np.concatenate((edges, *_call_edges(exposed, host), *changes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from nsys_llm.trace.host_part import (
     HostModule,
     HostPart,
     HostState,
+    Where,
 )
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -44,6 +45,7 @@ _MOST_FRAMES: Final = 20
 _PROGRAM: Final = ("framework", "other")
 #: Gaps that are named after these were exposed to no thread: most, where a host runs ahead.
 _HIDDEN: Final = (QUEUED, NO_API, AFTER_LAST, UNRESOLVED)
+_Counted = tuple[Where, int, int, int]
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 
 
@@ -56,7 +58,7 @@ def host_part(view: RankView) -> HostPart | None:
     if view.missing_work.opaque_launches_n or not has_host_records(trace):
         return None
     steps = view.steps
-    places, threads = Places(view.marked, steps), ThreadStates(trace, view.host)
+    places, threads = Places(view.marked, steps), ThreadStates(trace, view.host, view.records)
     sums = [
         _Sums(threads, places, ops.device_id, exposed)
         for ops, summed in zip(view.device_ops, view.gap_sums, strict=True)
@@ -71,12 +73,12 @@ def host_part(view: RankView) -> HostPart | None:
     whose = np.stack((owner, group, state))
     leaf, program, is_deep = _stacks(trace, row)
     frames = (
-        _frames(trace, sums, kind, [*whose[:, kept], *found[:, kept]])
+        _frames(_counted(sums, [*whose[:, kept], *found[:, kept]]), trace.strings, kind)
         for kind, found, kept in (("leaf", leaf, leaf[0] != -1), ("program", program, is_deep))
     )
     return HostPart(
         tuple(told for of in sums for told in of.rows()),
-        tuple(_modules(trace, sums, [*whose, *leaf])),
+        tuple(_modules(_counted(sums, [*whose, *leaf]), trace.strings)),
         tuple(chain.from_iterable(frames)),
         threads.records.period_ns({of.thread: of.sample_ns for of in sums}),
         0 if steps is None else int((~steps.warmup).sum()),
@@ -137,7 +139,6 @@ class _Sums:
         return *whose, CAUSE_NAMES[cause], *self._places.named(place)
 
     def rows(self) -> Iterator[HostState]:
-        """Yield the sums."""
         details_n, functions = self._threads.states.size, self._threads.functions
         time_ns, on_core_ns = Counter[int](), Counter[int]()
         longest: dict[int, tuple[str, int]] = {}  # where most of a CUDA call was spent
@@ -149,13 +150,9 @@ class _Sums:
                 longest.setdefault(of, (functions[doing], ns))
         for of, ns in sorted(time_ns.items()):
             group, detail = divmod(of, details_n)
-            yield HostState(
-                *self.where(group),
-                *self._threads.state(detail),
-                ns,
-                on_core_ns[of] if self._has_switches else None,
-                *longest.get(of, (None, 0)),
-            )
+            where = *self.where(group), *self._threads.state(detail)
+            known_ns = on_core_ns[of] if self._has_switches else None
+            yield HostState(*where, ns, known_ns, *longest.get(of, (None, 0)))
 
 
 def _stacks(trace: RankTrace, rows: IntArray) -> tuple[IntArray, IntArray, Any]:
@@ -182,49 +179,39 @@ def _first(frames: Table, wanted: IntArray) -> IntArray:
     return np.stack([np.append(frames[name], -1)[at] for name in ("module_id", "symbol_id")])
 
 
-def _counted(columns: Sequence[IntArray]) -> Iterator[tuple[int, ...]]:
-    """Yield the distinct rows of columns, and how often each occurs as its last value."""
-    first, code = distinct_rows(columns)
-    rows = (*(column[first].tolist() for column in columns), np.bincount(code).tolist())
-    return zip(*rows, strict=True)
-
-
-def _modules(
-    trace: RankTrace, sums: Sequence[_Sums], columns: Sequence[IntArray]
-) -> Iterator[HostModule]:
-    """Count samples.
+def _counted(sums: Sequence[_Sums], columns: Sequence[IntArray]) -> Iterator[_Counted]:
+    """Yield what samples have in common, the ids of a frame's file and function, and their number.
 
     Args:
-        columns: Shape (samples,) each: the place among the sums, group, state, the ids of the
-            innermost frame's file and function.
+        columns: Shape (samples,) each: the place among the sums, group, state, and both ids.
     """
-    samples_n, collecting_n = Counter[tuple[int, int, int, str]](), Counter[Any]()
-    for nth, group, state, path, name, n in _counted(columns):
-        of = nth, group, state, module_class(trace.strings.get(path, ""))
+    first, code = distinct_rows(columns)
+    rows = (*(column[first].tolist() for column in columns), np.bincount(code).tolist())
+    for nth, group, state, *frame, n in zip(*rows, strict=True):
+        yield (*sums[nth].where(group), STATES[state]), *frame, n
+
+
+def _modules(samples: Iterator[_Counted], strings: Mapping[int, str]) -> Iterator[HostModule]:
+    samples_n, collecting_n = Counter[tuple[Where, str]](), Counter[tuple[Where, str]]()
+    for where, path, name, n in samples:
+        of = where, module_class(strings.get(path, ""))
         samples_n[of] += n
-        collecting_n[of] += n * collects_garbage(trace.strings.get(name, ""))
-    for (nth, group, state, of_class), n in samples_n.items():
-        where = *sums[nth].where(group), STATES[state]
-        yield HostModule(*where, of_class, n, collecting_n[nth, group, state, of_class])
+        collecting_n[of] += n * collects_garbage(strings.get(name, ""))
+    for of, n in samples_n.items():
+        yield HostModule(*of[0], of[1], n, collecting_n[of])
 
 
 def _frames(
-    trace: RankTrace, sums: Sequence[_Sums], kind: str, columns: Sequence[IntArray]
+    samples: Iterator[_Counted], strings: Mapping[int, str], kind: str
 ) -> Iterator[HostFrame]:
-    """Yield the most frequent functions of each device, part and state.
-
-    Args:
-        columns: As those of `_modules`, of one kind of frame and the samples that may have it.
-    """
+    """Yield the most frequent functions of each device, part and state."""
     counts = defaultdict[tuple[int, str, str], Counter[tuple[str, str]]](Counter)
-    for nth, group, state, path_id, name, n in _counted(columns):
-        device_id, _, _, part, _ = sums[nth].where(group)
-        # Folders may hold a user's name.
-        file = trace.strings.get(path_id, "").rpartition("/")[2]
-        counts[device_id, part, STATES[state]][text_of(name, trace.strings), file] += n
-    for where, found in counts.items():
+    for (device_id, _, _, part, _, state), path, name, n in samples:
+        file = strings.get(path, "").rpartition("/")[2]  # folders may hold a user's name
+        counts[device_id, part, state][text_of(name, strings), file] += n
+    for of, found in counts.items():
         if (stacks_n := found.total()) < LEAST_SAMPLES:
             continue
-        named = [(of, n) for of, n in found.items() if not of[0].startswith(("0x", "["))]
-        for of, n in sorted(named, key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]:
-            yield HostFrame(*where, kind, *of, n, stacks_n)
+        named = [item for item in found.items() if not item[0][0].startswith(("0x", "["))]
+        for frame, n in sorted(named, key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]:
+            yield HostFrame(*of, kind, *frame, n, stacks_n)

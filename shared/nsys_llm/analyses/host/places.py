@@ -51,19 +51,14 @@ class Places:
         rows = split_by_code(marked.thread, marked.threads.size)
         of_thread = zip(marked.threads.tolist(), rows, strict=True)
         self._of_thread = {thread: ranges[:, some] for thread, some in of_thread}
-        is_warm = np.array([is_warmup(name) for name in marked.plain], dtype=bool)
-        self._warm = ranges[:, is_warm[marked.name]]
+        self._warm = ranges[:, marked.which(is_warmup)]
         self._steps = np.empty((4, 0), dtype=np.int64)
         if steps is not None and not (steps.start_ns == NULL_INT).any():
             of_step = [place[name] for name in step_names]
             self._steps = np.stack((steps.start_ns, steps.end_ns, of_step, steps.warmup))
 
     def line(self, thread: int, spans: IntArray) -> tuple[IntArray, IntArray]:
-        """Return where a thread (globalTid) was in some time.
-
-        Args:
-            thread: The thread.
-            spans: Shape (n, 2), sorted and disjoint.
+        """Return where a thread (globalTid) was in spans, shape (n, 2), sorted and disjoint.
 
         Returns:
             Instants, ascending, none before the first span, and the place from each on until the

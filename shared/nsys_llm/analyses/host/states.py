@@ -175,8 +175,7 @@ class StatePieces:
     """Parts of stretches of one thread, each in a single state; shape (n,), sorted.
 
     Attributes:
-        start_ns: Begin.
-        end_ns: Its end, later.
+        end_ns: Later than the begin.
         cause: Code of the cause of idle time.
         detail: State and function as one number, see `ThreadStates`.
         doing: The same without CUDA calls: what it did in them.
@@ -197,12 +196,12 @@ class ThreadStates:
     Attributes:
         functions: Of each detail; "" of those in `DOING`, then of the C library, then of CUDA.
         states: Shape (details,), position of the state of each detail in `STATES`.
-        records: Beside CUDA calls.
         host: The CUDA calls.
+        records: Beside them.
     """
 
-    def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
-        self.host, self.records = host, HostRecords(trace)
+    def __init__(self, trace: RankTrace, host: HostTimeline, records: HostRecords) -> None:
+        self.host, self.records = host, records
         ids = trace.tables.get("api_calls", Table.empty(("name_id",)))["name_id"]
         names, name = coded_names(ids, trace.strings, strip_api_version)
         os_names = self.records.os_calls[1]

@@ -120,7 +120,7 @@ def host_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
     """
     if view.missing_work.opaque_launches_n or not has_host_records(view.trace):
         return
-    threads = ThreadStates(view.trace, view.host)
+    threads = ThreadStates(view.trace, view.host, view.records)
     texts = [" ".join(filter(None, threads.state(code))) for code in range(threads.states.size)]
     for ops in view.device_ops:
         gaps = ops.gaps.take(clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0)

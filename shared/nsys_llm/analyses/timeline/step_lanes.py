@@ -114,7 +114,9 @@ class LaneInputs:
         host = None if view.missing_work.opaque_launches_n else view.host
         trace = view.trace
         tables = {name: trace.tables[name] for name in _BESIDE if name in trace.tables}
-        threads = ThreadStates(trace, host) if host and has_host_records(trace) else None
+        threads = None
+        if host and has_host_records(trace):
+            threads = ThreadStates(trace, host, view.records)
         trace = replace(trace, tables=tables, chosen={}, kept={})
         return cls(trace, host, view.whole_capture, threads)
 

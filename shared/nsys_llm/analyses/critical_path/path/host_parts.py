@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,13 +26,11 @@ from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.numeric.grouping import distinct_codes, sorted_distinct, split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.idle_causes import MODULE_LOAD
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.host_part import OS_CALL
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
-
-_DRIVER: Final = {"module_load": classes.MODULE_LOAD, "back_pressure": classes.BACK_PRESSURE}
 
 _COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "domain_id", "global_tid")
 _MOST_NAMES: Final = 256
@@ -84,13 +82,16 @@ class HostParts:
     def split(self, stretches: Stretches) -> Stretches:
         """Cut stretches of calls at the instants at which what their threads did changes."""
         kind = class_of(stretches.key)
-        group, lines = self._groups(stretches, kind)
-        if not lines:
+        on_host = (stretches.thread >= 0) & (kind != classes.SYNC_LATENCY)
+        line_of = 2 * stretches.thread.astype(np.int64) + (kind == classes.HOST_NO_CUDA)
+        used, code = distinct_codes(np.where(on_host, line_of, -1))
+        lines = [None if key < 0 else self._of_thread(key // 2)[key % 2] for key in used.tolist()]
+        if not any(line is not None and line.at_ns.size for line in lines):
             return stretches
         ends, begins = stretches.ends_ns(), stretches.begin_ns
         pieces_n = np.ones(begins.size, dtype=np.int64)
         last = np.zeros(begins.size, dtype=np.int64)
-        for line, rows in zip(lines, _rows_of_lines(group, len(lines)), strict=True):
+        for line, rows in _cut_rows(lines, code):
             low = np.searchsorted(line.at_ns, begins[rows], side="right")
             last[rows] = np.maximum(np.searchsorted(line.at_ns, ends[rows], side="left"), low)
             pieces_n[rows] += last[rows] - low
@@ -98,37 +99,17 @@ class HostParts:
         owner = np.repeat(np.arange(pieces_n.size), pieces_n)
         nth = np.arange(owner.size) - offset[owner]
         begin, key, upper = begins[owner], stretches.key[owner], nth < pieces_n[owner] - 1
-        for line, rows in zip(lines, _rows_of_lines(group[owner], len(lines)), strict=True):
+        for line, rows in _cut_rows(lines, code[owner]):
             place = last[owner[rows]] - nth[rows]
             key[rows] = (key[rows] & line.kept[place]) | line.bits[place]
             cut = upper[rows]
             begin[rows[cut]] = line.at_ns[place[cut] - 1]
-        return Stretches(
-            begin,
-            key,
-            stretches.thread[owner],
-            stretches.doubtful[owner],
-            offset[stretches.first],
-            stretches.top_ns,
-        )
-
-    def _groups(self, stretches: Stretches, kind: IntArray) -> tuple[IntArray, list[_Line]]:
-        """Return which line of a thread splits each stretch, -1 for none, and the lines."""
-        group, lines = np.full(kind.size, -1, dtype=np.int64), list[_Line]()
-        on_host = np.flatnonzero((stretches.thread >= 0) & (kind != classes.SYNC_LATENCY))
-        threads, code = distinct_codes(stretches.thread[on_host].astype(np.int64))
-        of_line = 2 * code + (kind[on_host] == classes.HOST_NO_CUDA)
-        used = np.bincount(of_line, minlength=2 * threads.size) > 0
-        place = np.full(used.size, -1, dtype=np.int64)
-        for index in np.flatnonzero(used).tolist():
-            line = self._of_thread(int(threads[index // 2]))[index % 2]
-            if line.at_ns.size:
-                place[index] = len(lines)
-                lines.append(line)
-        group[on_host] = place[of_line]
-        return group, lines
+        thread, doubtful = stretches.thread[owner], stretches.doubtful[owner]
+        first = offset[stretches.first]
+        return Stretches(begin, key, thread, doubtful, first, stretches.top_ns)
 
     def _of_thread(self, thread: int) -> tuple[_Line, _Line]:
+        """Return what splits time in calls of a thread (its code), and time outside of them."""
         if thread not in self._lines:
             host = self._host
             spans = [host.profiler, *(work.spans for work in host.driver if work.thread == thread)]
@@ -147,7 +128,8 @@ class HostParts:
             if work.thread == thread:
                 inside = 1 + np.flatnonzero(starts_inside(at_ns, work.spans))
                 kept[inside] &= ~CLASS_MASK
-                bits[inside] = _DRIVER.get(CAUSE_NAMES[work.cause], classes.BACK_PRESSURE)
+                loads = work.cause == MODULE_LOAD
+                bits[inside] = classes.MODULE_LOAD if loads else classes.BACK_PRESSURE
         inside = 1 + np.flatnonzero(starts_inside(at_ns, self._host.profiler))
         kept[inside], bits[inside] = EDGE_MASK, classes.PROFILER
         return _Line(at_ns, kept, bits)
@@ -193,6 +175,8 @@ def _named(events: Table, ends: IntArray, strings: Mapping[int, str]) -> tuple[l
     return [*(names[nth] for nth in kept.tolist()), OTHER_RANGES], new[code]
 
 
-def _rows_of_lines(group: IntArray, lines_n: int) -> list[IntArray]:
-    """Return the rows of each line; -1 is none."""
-    return split_by_code(group + 1, lines_n + 1)[1:]
+def _cut_rows(lines: list[_Line | None], code: IntArray) -> Iterator[tuple[_Line, IntArray]]:
+    """Yield each line at which anything changes, and the rows with its place as their code."""
+    for line, rows in zip(lines, split_by_code(code, len(lines)), strict=True):
+        if line is not None and line.at_ns.size:
+            yield line, rows
