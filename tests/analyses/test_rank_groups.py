@@ -60,6 +60,18 @@ def test_a_long_step_now_and_then_hides_no_slow_rank():
     assert hits >= 55
 
 
+@pytest.mark.parametrize("ranks_n", [4, 8])
+def test_a_machine_is_not_slow_because_a_rank_of_another_one_is_fast(ranks_n):
+    hosts = ["a"] * ranks_n + ["b"] * ranks_n
+    for seed in range(20):
+        values = 0.003 * np.random.default_rng(seed).standard_normal((2 * ranks_n, 40))
+        values[:ranks_n] += 0.05
+        assert groups._tested([values], hosts, 0.004)[0].keys() == {"a"}
+        values[:ranks_n] -= 0.05
+        values[-1] -= 0.3
+        assert not groups._tested([values], hosts, 0.004)[0]
+
+
 def test_a_finding_says_the_limits_of_the_test():
     limits = f"{groups._LEAST:.0%} ({groups._LEAST_OF_FEW:.0%} of fewer than {groups._FEW} steps)"
     assert limits.replace("%", " %") in RULES["slow_gpu"].threshold

@@ -28,7 +28,7 @@ from nsys_llm.numeric.intervals import IntArray
 _LEAST: Final = 0.01
 _LEAST_OF_FEW: Final = 0.05
 _FEW: Final = 20
-#: Each rank of a slow machine has this part of what they have in the mean beyond the others.
+#: Each rank of a slow machine has this part of what the machine has beyond the other machines.
 _ALIKE: Final = 0.5
 
 
@@ -98,13 +98,16 @@ class Group:
 
 def sized_standings(values: FloatArray, alpha: float) -> list[Standing]:
     """Test peers, shape (peers, steps), at least two peers: SMALL is below the least size."""
-    steps_n = values.shape[1]
-    least = _LEAST if steps_n >= _FEW else _LEAST_OF_FEW
-    sizes = others_beyond(values).mean(axis=1).tolist() if steps_n else [0.0] * len(values)
+    least = _LEAST if values.shape[1] >= _FEW else _LEAST_OF_FEW
     return [
         replace(item, reason=SMALL) if item.named and size < least else item
-        for item, size in zip(standings(values, alpha), sizes, strict=True)
+        for item, size in zip(standings(values, alpha), _sizes(values), strict=True)
     ]
+
+
+def _sizes(values: FloatArray) -> FloatArray:
+    """Return how far each lies beyond the median of the others, in the mean of steps."""
+    return others_beyond(values).sum(axis=1) / max(values.shape[1], 1)
 
 
 def _tested(
@@ -123,10 +126,12 @@ def _tested(
         alpha /= 2
         for some in values:
             means = np.array([some[rows].mean(axis=0) for rows in rows_of.values()])
-            for host, item in zip(rows_of, sized_standings(means, alpha), strict=True):
+            machines = zip(rows_of, sized_standings(means, alpha), _sizes(means), strict=True)
+            for host, item, size in machines:
                 each = _beyond_rest(some, rows_of[host]).mean(axis=1)
-                # All ranks of a slow machine are slow, and not one of them.
-                if item.named and (each >= _ALIKE * each.mean()).all():
+                # All ranks of a slow machine are slow, and neither one of them nor, against a
+                # faster rank elsewhere, none.
+                if item.named and (each >= _ALIKE * size).all():
                     slow.setdefault(host, item)
     left = [row for row, host in enumerate(hosts) if host not in slow]
     tests = []
