@@ -65,11 +65,13 @@ def _waits_expose_host(host: Opportunity, wait: Opportunity, every: Sequence[Opp
 
 
 def _is_late_by_host(part: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
-    """The rank's host is late or pauses, and the part's time is at least half of its lateness.
+    """The rank's host is late or pauses, and the part takes at least half of what that may gain.
 
-    That is measured; a replay may price the part far lower, as others hold the step up as well.
+    The part's time is measured; a replay may price it far lower, as others hold the step up too.
     """
-    same = _rank_of(part) == rank.cause.rank and rank.cause.detail in HOST_VERDICTS
+    # A host without a rank is that of all ranks; a wait has the rank on whose path it is.
+    of = part.cause.rank if part.cause.kind == "host" else _rank_of(part)
+    same = of == rank.cause.rank and rank.cause.detail in HOST_VERDICTS
     time_ns = max(finding.impact_ns for _, finding in part.sources)
     return same and rank.is_shown and 2 * time_ns >= (rank.price.bound_ns or 0)
 
@@ -169,11 +171,12 @@ def joined(items: Sequence[Opportunity]) -> list[Opportunity]:
 def _together(whole: Opportunity, part: Opportunity, *, is_sum: bool) -> Opportunity:
     """Return a whole with a part: who says most precisely why speaks, the whole before the part.
 
-    A part that gains less than half of the whole by itself does not: its advice is too little.
+    A part that is known to gain less than half of the whole does not: its advice is too little.
     """
-    sources = (*whole.sources, *part.sources)
-    if 2 * part.price.gain_ns >= whole.price.gain_ns:
-        sources = tuple(sorted(sources, key=lambda source: -source[1].specificity))
+    gain_ns, sources = part.price.gain_ns, (*whole.sources, *part.sources)
+    more_precise = part.lead[1].specificity > whole.lead[1].specificity
+    if more_precise and (not gain_ns or 2 * gain_ns >= whole.price.gain_ns):
+        sources = (*part.sources, *whole.sources)
     price = _sum(whole.price, part.price) if is_sum else whole.price
     return replace(whole, sources=sources, price=price)
 

@@ -118,6 +118,10 @@ def test_a_part_goes_into_its_whole_and_into_nothing_else(part, whole, apart):
     assert len(joined([part, apart])) == 2
 
 
+def test_the_host_of_all_ranks_is_not_that_of_a_late_one():
+    assert len(joined([item("host", 160, on=1), RANK])) == 2
+
+
 def test_every_row_of_the_table_has_a_case():
     assert len(JOINS) == 14
 
@@ -139,6 +143,13 @@ def test_who_says_most_precisely_why_speaks():
     little = replayed("host", 30, rank=1, specificity=2, title="in `data`", impact_ns=160)
     (together,) = joined([little, RANK])
     assert together.lead[1].title == "rank"
+    # Nor after what joins next.
+    (together,) = joined([little, RANK, item("place", bound_ns=200, rank=1, classes=("compute",))])
+    assert together.lead[1].title == "rank"
+    # Nobody knows what it gains.
+    wait = item("wait", detail="cudaStreamSynchronize", specificity=3)
+    (together,) = joined([wait, item("host", 80)])
+    assert together.lead[1].title == "wait"
 
 
 def test_a_place_belongs_to_the_largest_cause_on_its_rank():
