@@ -132,7 +132,7 @@ def test_a_start_up_is_nothing_to_gain_and_few_samples_say_nothing(traces):
     assert "start-up, nothing to gain later; 10 steps: 14.7 ms, 82.4 % running (too few" in said
     assert "python" not in said
     title = "Start-up: rank 0's host is late in `Warm-up Step 1`: its GPU idles 6.4 %"
-    loads = "Start-up (modules are loaded): rank 0's GPU idles 13.8 %"
+    loads = "Start-up (code is loaded or compiled): rank 0's GPU idles 13.8 %"
     assert {title, loads} <= set(tables["findings"]["title"])
 
 
@@ -230,7 +230,7 @@ def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(coun
 @pytest.mark.parametrize(
     ("level", "kernel_n", "user_mode"),
     [
-        # It decides where it is recorded, whatever was counted; else the count.
+        # Any level but 2 decides, whatever was counted; at 2, and without one, the count.
         *((level, 0, False) for level in (-1, 0, 1)),
         (2, 0, True),
         (None, 0, True),

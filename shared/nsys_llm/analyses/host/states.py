@@ -96,8 +96,8 @@ class HostRecords:
 
     def edges_ns(self, thread: int) -> IntArray:
         """Return when a thread may have changed what it did, ascending."""
-        calls = self.os_calls[0]
-        rows = np.flatnonzero(calls.thread == calls.code(thread))
+        calls, code = self.os_calls[0], self.os_calls[0].code(thread)
+        rows = slice(0, 0) if code < 0 else slice(*calls.bounds[code : code + 2].tolist())
         edges = (calls.start_ns[rows], calls.end_ns[rows], self.moves(thread)[0])
         return np.sort(np.concatenate(edges), kind="stable")
 
