@@ -136,4 +136,6 @@ def innocents():
 @pytest.mark.parametrize("world", innocents().values(), ids=innocents())
 def test_who_has_work_is_not_without(world, tmp_path):
     path = world.trace.write_sqlite(tmp_path / "rank0.sqlite")
-    assert "no_work" not in set(quick("idle_gaps", path)["wall"]["wall_class"])
+    for recipe in ("idle_gaps", "step_budget", "serving_steps", "trace_diff"):
+        words = ("--baseline", str(path)) if recipe == "trace_diff" else ()
+        assert "no_work" not in set(quick(recipe, path, *words)["wall"]["wall_class"]), recipe

@@ -175,6 +175,15 @@ def test_a_name_in_a_damaged_schema_is_no_text(export):
     assert "cannot be read" in explained(export)
 
 
+def test_a_table_with_a_column_twice_is_told(export):
+    table = pq.read_table(export / f"{KERNEL}.parquet")
+    again = table.append_column(table.field("start"), table["start"])
+    pq.write_table(again, export / f"{KERNEL}.parquet")
+    words = explained(export)
+    assert f"r_pqtdir/{KERNEL}.parquet: cannot be read" in words
+    assert "Column start" in words
+
+
 def test_a_table_in_the_place_of_another_is_told(export):
     shutil.copy(export / "TARGET_INFO_SYSTEM_ENV.parquet", export / "StringIds.parquet")
     with ParquetProfile(export) as profile, pytest.raises(ProfileError, match="Column id"):

@@ -137,6 +137,14 @@ def test_a_name_in_a_damaged_schema_is_no_text(export):
     assert "damaged" in explained(export)
 
 
+def test_a_column_that_is_computed_counts_as_missing(export):
+    # It could be any expression, and take any time and memory.
+    change(export, f'ALTER TABLE {KERNEL} RENAME COLUMN "start" TO was')
+    change(export, f'ALTER TABLE {KERNEL} ADD COLUMN "start" INTEGER AS (was)')
+    with SqliteProfile(export) as profile:
+        assert "start" not in profile.columns("kernels")
+
+
 def test_a_locked_file_says_so(export, monkeypatch):
     monkeypatch.setattr(sqlite_profile, "_BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(export, isolation_level=None)) as writer:

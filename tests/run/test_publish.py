@@ -274,6 +274,22 @@ def test_a_result_set_aside_goes_where_the_new_one_stands(place):
     assert (place / "out" / "kernels.parquet").read_text() == "newer"
 
 
+def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch):
+    rename, taken, ours = Path.rename, place / f"{RECIPE}-1", place / f"{RECIPE}-2"
+
+    def late(path, target):
+        taken.mkdir(exist_ok=True)
+        (taken / "theirs").touch()
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert publish(None) == ours
+    assert os.listdir(taken) == ["theirs"]
+    record = f"{ours.name}.nsys-analysis"
+    assert sorted(os.listdir(ours)) == ["kernels.parquet", record]
+    assert json.loads((ours / record).read_text())["Files"] == ["kernels.parquet", record]
+
+
 def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch):
     publish(content="old")
     rename = Path.rename

@@ -277,6 +277,20 @@ def test_idle_time_that_cut_graphs_make_unknown_says_so(tmp_path, seed):
         assert ("not known" in answer(tables)) is not known
 
 
+def test_work_cut_by_the_begin_does_not_depend_on_a_damaged_call(tmp_path):
+    """One kernel runs as the capture begins, one is launched before the first range, one in it."""
+    trace = TraceBuilder().kernel("k", start_ns=-5 * US, end_ns=2 * US)
+    for at_ns in (3 * US, 13 * US):
+        trace.kernel("k", start_ns=at_ns + 20, duration_ns=5, launch=(at_ns, at_ns + 10))
+    trace.nvtx("step", 12 * US, 40 * US)
+    # In no range, and it is not known when.
+    trace.kernel("k", start_ns=30 * US, duration_ns=7, launch=(NULL_INT + 1, NULL_INT + 11))
+    tables = quick("nvtx_phase_attribution", trace.write_sqlite(tmp_path / "r.sqlite"))
+    parts = tables["attribution"].set_index("part")["gpu_ns"]
+    expected = {"launch": 5, "before_capture": 7 * US, "cut_range": 5, "outside_ranges": 7}
+    assert parts[parts > 0].to_dict() == expected
+
+
 def calls_and_kernels(damaged_ns):
     """Return calls that launch kernels, the last at 1,000 ns, and later ones; one is damaged.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
@@ -269,34 +269,24 @@ def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls,
         assert len(rank.tables["kernels"]) == coverage["kernel"].total_n
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(("", "Holding GIL", "Waiting for GIL", "step")), st.booleans())
-    ),
-    st.booleans(),
-)
-def test_ranges_of_the_interpreter_s_lock_are_apart_however_their_names_are_kept(named, shared):
-    ids = {"": 10, "Holding GIL": 11, "Waiting for GIL": 12, "step": 13}
-    registered = [in_strings and shared for _, in_strings in named]
+LOCK_NAMES = ("", "Holding GIL", "Waiting for GIL", "step")
+
+
+@given(st.lists(st.tuples(st.sampled_from(LOCK_NAMES), st.sampled_from(("id", "text", "both")))))
+@example([("step", "id"), ("Holding GIL", "text")])
+def test_ranges_of_the_interpreter_s_lock_are_apart_however_their_names_are_kept(named):
     names = [name for name, _ in named]
+    by_id = {10 + LOCK_NAMES.index(name): name for name, kept in named if kept != "text"}
+    ids = [NULL_INT if kept == "text" else 10 + LOCK_NAMES.index(name) for name, kept in named]
+    texts = [None if kept == "id" else name for name, kept in named]
     columns = {
         "global_tid": np.full(len(named), THREAD),
         "start_ns": np.arange(len(named)),
-        "text_id": np.array(
-            [
-                ids[name] if known else NULL_INT
-                for name, known in zip(names, registered, strict=True)
-            ],
-            dtype=np.int64,
-        ),
-        "text": np.array(
-            [None if known else name for name, known in zip(names, registered, strict=True)],
-            dtype=object,
-        ),
+        "text_id": np.array(ids, dtype=np.int64),
+        "text": np.array(texts, dtype=object),
     }
-    plain = trace(op(0, 1))
-    strings = STRINGS | {key: name for name, key in ids.items() if any(registered)}
-    rank, _ = selected(Trace({**plain.tables, "nvtx_events": Table(columns)}, strings=strings))
+    tables = {**trace(op(0, 1)).tables, "nvtx_events": Table(columns)}
+    rank, _ = selected(Trace(tables, strings=STRINGS | by_id))
     ranges = rank.tables["nvtx_events"]["start_ns"].tolist()
     waits = rank.tables.get("lock_waits", Table({"start_ns": np.empty(0)}))["start_ns"].tolist()
     assert ranges == [at for at, name in enumerate(names) if not name.endswith(" GIL")]

@@ -170,6 +170,14 @@ def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp
     assert plot["data"][0]["y"] == names
 
 
+def test_an_operation_of_no_length_splits_a_gap(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=2).kernel("b", start_ns=9, end_ns=10)
+    trace.memset(start_ns=5, end_ns=5, size_bytes=0)
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    gaps = [(5, 4, "memset", "b"), (2, 3, "a", "memset")]
+    assert rows(tables["gaps"], "start_ns duration_ns before after") == gaps
+
+
 def test_the_profiler_s_work_is_neither_busy_nor_idle(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4).kernel("b", start_ns=20, end_ns=24)
     # Of it, 2 to 4 ran beside a kernel.
@@ -201,11 +209,31 @@ def test_a_graph_launched_after_the_window_hides_nothing(tmp_path):
     assert rows(tables["devices"], "known idle_ns") == [(True, 86)]
 
 
-def test_a_graph_without_a_row_between_others_may_have_run(tmp_path):
+def cut_off():
+    """Return a trace that ends before the last of its graphs ran."""
     trace = TraceBuilder(schema="3.7.2", duration_ns=60)
     trace.graph_launch([("n", 10, 14), ("m", 16, 20)], launch=(2, 4))
-    trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
-    trace.graph_launch([("n", 30, 34)], launch=(22, 23))
+    return trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), (True, 0, 2)),
+        # Beyond the last operation recorded it may have run.
+        (("--whole-capture",), (False, 1, None)),
+        (("--filter-time", "0/40"), (False, 1, None)),
+    ],
+)
+def test_a_graph_that_the_capture_did_not_live_to_see_hides_nothing_before(
+    tmp_path, options, expected
+):
+    tables = idle(tmp_path, cut_off().write_sqlite(tmp_path / "a.sqlite"), options=options)
+    assert rows(tables["devices"], "known opaque_launches_n idle_ns") == [expected]
+
+
+def test_a_graph_without_a_row_between_others_may_have_run(tmp_path):
+    trace = cut_off().graph_launch([("n", 30, 34)], launch=(22, 23))
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
     assert rows(tables["devices"], "known opaque_launches_n") == [(False, 1)]
 

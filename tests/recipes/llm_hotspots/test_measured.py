@@ -166,6 +166,17 @@ def test_a_window_and_top_choose_what_metrics_tell_of(tmp_path):
     assert rows(metrics[metrics["metric"] == SM], "scope mean_pct own_ns") == expected
 
 
+def test_metrics_go_to_the_device_behind_which_their_gpu_is(tmp_path):
+    trace = TraceBuilder().process(pid=100, gpu_ids=(1,)).kernel("k", start_ns=10, end_ns=20)
+    trace.process(pid=200, gpu_ids=(0,)).kernel("k", start_ns=10, end_ns=20)
+    for gpu in (0, 1):
+        trace.gpu_metrics({SM: [0, 10 + gpu]}, times_ns=[10, 20], gpu_id=gpu)
+    metrics = written(trace, tmp_path)["gpu_metrics"]
+    windows = metrics[metrics["scope"] == "window"]
+    expected = [(0, 0, 1, "table", 11.0), (1, 0, 0, "table", 10.0)]
+    assert rows(windows, "rank device_id gpu_id gpu_source mean_pct") == expected
+
+
 def test_one_sample_or_damaged_ones_say_nothing(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=30)
     trace.gpu_metrics({SM: [5, -1, 5000]}, times_ns=[10, 20, 30])

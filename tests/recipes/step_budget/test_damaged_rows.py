@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from quick_run import quick
 from trace_builder import TraceBuilder
@@ -69,3 +70,18 @@ def test_a_graph_launch_without_a_sane_time_marks_no_step(tmp_path, start_ns, da
     assert steps["start_ns"].tolist() == starts
     assert steps["end_ns"].tolist() == (ends if damaged else ends[1:])
     assert steps["compute_ns"].tolist() == [270] * len(starts)
+
+
+@pytest.mark.parametrize("times", [(-(2**62), 5_060), (1_050, 2**63 - 1)])
+def test_a_range_with_a_time_that_no_capture_can_have_changes_nothing(tmp_path, times):
+    trace = TraceBuilder(duration_ns=10_000)
+    for begin in range(0, 6_000, 1_000):
+        trace.nvtx("forward", begin + 10, begin + 95).nvtx("host work", begin + 700, begin + 800)
+        trace.kernel("a", start_ns=begin + 100, duration_ns=90, launch=(begin + 50, begin + 60))
+        trace.kernel("b", start_ns=begin + 200, duration_ns=90, launch=(begin + 100, begin + 160))
+    sound = tables_of(tmp_path, trace)
+    (tmp_path / "rank0.sqlite").unlink()
+    damaged = tables_of(tmp_path, trace.nvtx("decode", *times))
+    assert damaged.keys() == sound.keys()
+    for name in sound.keys() - {"files"}:  # of which the sizes are told
+        pd.testing.assert_frame_equal(damaged[name], sound[name], obj=name)
