@@ -171,11 +171,12 @@ def joined(items: Sequence[Opportunity]) -> list[Opportunity]:
 def _together(whole: Opportunity, part: Opportunity, *, is_sum: bool) -> Opportunity:
     """Return a whole with a part: who says most precisely why speaks, the whole before the part.
 
-    A part that is known to gain less than half of the whole does not: its advice is too little.
+    A part that gains less than half of the whole, or nobody knows what, does not: its advice is
+    too little, as that of a wait without a replay.
     """
-    gain_ns, sources = part.price.gain_ns, (*whole.sources, *part.sources)
+    sources = (*whole.sources, *part.sources)
     more_precise = part.lead[1].specificity > whole.lead[1].specificity
-    if more_precise and (not gain_ns or 2 * gain_ns >= whole.price.gain_ns):
+    if more_precise and 2 * part.price.gain_ns >= whole.price.gain_ns:
         sources = (*part.sources, *whole.sources)
     price = _sum(whole.price, part.price) if is_sum else whole.price
     return replace(whole, sources=sources, price=price)

@@ -149,7 +149,7 @@ def test_who_says_most_precisely_why_speaks():
     # Nobody knows what it gains.
     wait = item("wait", detail="cudaStreamSynchronize", specificity=3)
     (together,) = joined([wait, item("host", 80)])
-    assert together.lead[1].title == "wait"
+    assert together.lead[1].title == "host"
 
 
 def test_a_place_belongs_to_the_largest_cause_on_its_rank():
