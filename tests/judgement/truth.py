@@ -111,7 +111,7 @@ class Score:
         near: Whether that is the truth, as near as is asked.
         falsely: Ranks that are named and innocent.
         broken: What no list may show: more than its bound, one cause twice, or a wrong order; and
-            a first item that is right, with a truth beyond its bound.
+            a first item that is right and near, with a truth beyond its bound.
         first: The first item: cause, and title.
         seconds: Of CPU time, for the overview.
     """
@@ -154,7 +154,7 @@ def score(kind: str, seed: int, *, show: bool = False) -> Score:
     right = float(near and not names) if innocent else rightness
     wrong = broken(items)
     bound = None if first.kind in _ELSEWHERE_TOO else first.bound_pct
-    if rightness == 1 and bound is not None and truth_pct > bound + BY_CHANCE_PCT:
+    if rightness == 1 and near and bound is not None and truth_pct > bound + BY_CHANCE_PCT:
         wrong.append("more to gain than its bound")
     place = "" if first.rank is None else f" {first.rank}"
     return Score(
