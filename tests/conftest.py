@@ -94,6 +94,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW)))
 
 
+_NO_LIMIT = {"TESTED_COPY", "OTHER_LIBRARIES"}
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test that takes long and has no mark that says so.
@@ -103,8 +106,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     began = os.times()
     result = yield
     took_s = sum(os.times()[:4]) - sum(began[:4])
-    # Nor in a copy with a planted bug, which a busy machine would seem to notice.
-    known = item.config.getoption("--nightly") or "TESTED_COPY" in os.environ
+    # Nor in a copy with a planted bug, which a busy machine would seem to notice, or with other
+    # libraries, which the first tests compile.
+    known = item.config.getoption("--nightly") or _NO_LIMIT & os.environ.keys()
     known = known or any(map(item.get_closest_marker, SLOW))
     if took_s > MOST_CPU_S and not known:
         pytest.fail(

@@ -198,7 +198,7 @@ def run_combination(
     command += ["--dist", "loadfile", "-m", NOT_WITHOUT_MORE]
     command += options.tests or (SHORT if options.short else TESTS)
     path = os.pathsep.join([str(place / "bin"), os.environ.get("PATH", os.defpath)])
-    environment = {**os.environ, "PATH": path}
+    environment = {**os.environ, "PATH": path, "OTHER_LIBRARIES": case.name}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace", check=False,
