@@ -81,10 +81,10 @@ RULES: Final = rules_by_id(
         scope="kernel",
         title="{kernel:quoted} takes over twice its median in {share_pct} of its launches on rank "
         "{rank}",
-        details="In configuration {config:quoted}, {outliers_n} of {launches_n:launch|launches} "
-        "take over twice the median of {all_p50_ns}: p99 {p99_ns}, longest {max_ns}, {lost_ns} "
-        "beyond the median in all.[ Of the {listed_n} listed, {cause_n}: {likely_cause}.]"
-        "[ NVTX range of {range_n}: {range_name:quoted}.]",
+        details="{outliers_n} of {launches_n:launch|launches} of configuration {config:quoted} "
+        "take over twice their median, {all_p50_ns}: p99 {p99_ns}, longest {max_ns}, {lost_ns} "
+        "beyond it in all.[ {cause_n} of {listed_n} listed: {likely_cause}.]"
+        "[ In {range_name:quoted}: {range_n}.]",
         threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
         "configuration, first launches, a second mode and ranks whose own median is as long left "
         "out; the gain is their time beyond the median on the rank that has most of it",

@@ -174,7 +174,7 @@ def test_the_advice_follows_what_the_launches_have_in_common(change, cause, word
     )
     assert words in finding.recommendation
     assert finding.record == "--trace=cuda,nvtx"
-    assert f"Of the 1 listed, 1: {cause}." in finding.details
+    assert f"1 of 1 listed: {cause}." in finding.details
 
 
 @pytest.mark.parametrize(("usual_ns", "is_listed"), [(20_000.0, True), (20_001.0, False)])
