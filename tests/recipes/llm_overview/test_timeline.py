@@ -77,12 +77,9 @@ def shown(demo):
     return looked(demo)
 
 
-@pytest.mark.nightly("words1")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [pytest.param((), marks=pytest.mark.nightly), ("--steps", "3:6", "--filter-nvtx", "decode")],
-)
+@pytest.mark.nightly("words0")
+@pytest.mark.parametrize("words", [(), ("--steps", "3:6", "--filter-nvtx", "decode")])
 def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
     """Filters choose steps, and thin out no lane."""
     rows = looked(demo, *words)[0] if words else shown[0]
