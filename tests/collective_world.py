@@ -92,7 +92,6 @@ def lanes_of(
 
 
 def groups_of(matched: Iterable[Matched], stream: int) -> list[list[int]]:
-    """Return the owners of each sequence on a stream."""
     sequences = [sequence for sequence in matched if sequence.lanes[0].stream == stream]
     return [[lane.owner for lane in sequence.lanes] for sequence in sequences]
 

@@ -60,14 +60,12 @@ class Plan:
 
     @property
     def ranks_n(self) -> int:
-        """Number of ranks."""
         count = 1
         for axis in AXES:
             count *= self.size(axis)
         return count
 
     def size(self, axis: str) -> int:
-        """Return the ranks along an axis."""
         return self.sizes.get(axis, 1)
 
     @property
@@ -76,14 +74,12 @@ class Plan:
         return self.microbatches_n * self.chunks_n
 
     def places(self, rank: int) -> dict[str, int]:
-        """Return the place of a rank along each axis."""
         places = {}
         for axis in AXES:
             rank, places[axis] = divmod(rank, self.size(axis))
         return places
 
     def number(self, places: dict[str, int]) -> int:
-        """Return the rank at a place."""
         number, width = 0, 1
         for axis in AXES:
             number += width * places[axis]
@@ -120,7 +116,6 @@ class Plan:
 
     @cached_property
     def program(self) -> Program:
-        """What its hosts do."""
 
         def body(make: Maker, rank: int, _step: int) -> list[Instruction]:
             make.spread = 0.03
@@ -139,7 +134,6 @@ class Plan:
 
     @cached_property
     def outcome(self) -> Outcome:
-        """What happened."""
         return simulate(self.program)
 
 

@@ -67,7 +67,6 @@ def write_demo(folder: Path, *, scale: float = 1.0) -> PlantedDemo:
 
 
 def planted_in(scale: float) -> Planted:
-    """Return what is in a demo set of this size."""
     steps = steps_of(scale)
     before, after = _kernel_names(BATCH_1), _kernel_names(BATCH_16)
     products = {name for name in before | after if name.startswith("nvjet")}

@@ -78,7 +78,6 @@ class Job:
     transfer_ns: int = 20_000
 
     def write(self, path: Path, seed: int = 0) -> Path:
-        """Write the run into a folder, a file a rank; return the folder."""
         ranks = [
             _Rank(self, number, np.random.default_rng([seed, number]))
             for number in range(self.ranks)

@@ -132,13 +132,11 @@ def combinations() -> list[Combination]:
 
 
 def pins() -> list[str]:
-    """Return the lines of tests/oldest.txt."""
     lines = OLDEST_VERSIONS.read_text("utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def only(lines: Sequence[str], *names: str) -> list[str]:
-    """Return the pins of some libraries."""
     return [line for line in lines if line.partition("==")[0] in names]
 
 
@@ -180,7 +178,6 @@ def build_wheel(folder: Path) -> Path:
 def run_combination(
     case: Combination, python: str, wheel: Path, folder: Path, options: argparse.Namespace
 ) -> Result:
-    """Make the environment of a combination and run the tests in it."""
     began = time.monotonic()
     place = folder / case.name
     if not place.is_dir():

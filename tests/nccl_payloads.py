@@ -67,7 +67,6 @@ def blob(schema: int, raw: bytes, **header: int) -> bytes:
 
 
 def call_blob(name: str, *values: int) -> bytes:
-    """Return the payload of a call."""
     schema = SCHEMA_OF[name]
     return blob(schema, structure(SCHEMAS[schema], values))
 

@@ -69,7 +69,6 @@ def matched(tables: Mapping[str, pd.DataFrame]) -> bool:
 def device_pairs(
     outcome: Outcome, tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[tuple[dict[str, Any], oracle.Path]]:
-    """Return each row of device_steps with the true path."""
     for (rank, device), device_rows in tables["device_steps"].groupby(["rank", "device_id"]):
         truth = oracle.local_paths(outcome, rank, device, RULE)
         assert len(truth) == len(device_rows)
@@ -79,7 +78,6 @@ def device_pairs(
 def job_pairs(
     outcome: Outcome, tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[tuple[dict[str, Any], oracle.Path]]:
-    """Return each row of job_steps with the true path."""
     truth = oracle.global_paths(outcome, RULE)
     rows = tables["job_steps"].to_dict("records")
     assert len(truth) == len(rows)
@@ -87,7 +85,6 @@ def job_pairs(
 
 
 def check_identities(tables: Mapping[str, pd.DataFrame]) -> None:
-    """Everything adds up, on any input."""
     devices, job = tables["device_steps"], tables["job_steps"]
     names = [f"{name}_ns" for name in CLASS_NAMES]
     assert (devices[list(STATES.values())].sum(axis=1) == devices["window_ns"]).all()

@@ -11,7 +11,6 @@ RECIPE = "nvtx_phase_attribution"
 
 
 def resolved(*words: str) -> dict[str, Any]:
-    """Return all options of the recipe."""
     return quick_run.resolved(RECIPE, *words)
 
 

@@ -49,5 +49,4 @@ def coverage(
 
 
 def file(rank: int, status: str = "ok", reason: str | None = None) -> dict[str, Any]:
-    """Return a row of `files`."""
     return {"Rank": rank, "File": f"rank{rank}", "status": status, "reason": reason}

@@ -21,7 +21,6 @@ from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
 
 def resolved(recipe: str, *words: str) -> dict[str, Any]:
-    """Return all options of a recipe."""
     parser = argparse.ArgumentParser()
     add_options(parser, load_manifest(recipe))
     return resolved_options(load_manifest(recipe), vars(parser.parse_args([*words])))

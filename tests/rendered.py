@@ -178,12 +178,10 @@ def markdown_cells(notebook: Any) -> list[str]:
 
 
 def shown_by(notebook: Any) -> list[Any]:
-    """Return the data of every output of a notebook, by type."""
     return [output.data for cell in notebook.cells for output in cell.get("outputs", ())]
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Yield every string in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -195,5 +193,4 @@ def strings_in(value: Any) -> Iterator[str]:
 
 
 def record_of(folder: Path) -> dict[str, Any]:
-    """Return the .nsys-analysis file of a result."""
     return json.loads((folder / f"{folder.name}.nsys-analysis").read_text("utf-8"))

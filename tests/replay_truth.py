@@ -74,7 +74,6 @@ def cheap_launches(program: Program, price_ns: int) -> Program:
 
 
 def without_waits(program: Program, what: str) -> Program:
-    """Return a program without the waits for devices, streams or events."""
     return rewritten(
         program,
         lambda instruction: (

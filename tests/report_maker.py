@@ -38,7 +38,6 @@ _ABOUT_NS = {"high": 200_000_000, "medium": 50_000_000, "low": 20_000_000, "tail
 
 
 def price_of(severity: str) -> Price:
-    """Return a price with a severity."""
     gain_ns, rare_pct = _ABOUT_NS[severity], 50.0 if severity == "tail" else None
     return Price(10**9, ("compute",), None, gain_ns, "usual", tail_pct=rare_pct)
 
@@ -81,7 +80,6 @@ def made_results(
 
 
 def made_report(manifest: Manifest, *findings: Finding, **others: Any) -> Report:
-    """Return a report; `others` replace its texts."""
     plain = Report(
         manifest=manifest,
         answer="It goes to `gemm` and `norm`.",

@@ -44,7 +44,6 @@ def read_results(folder: Path) -> dict[str, pa.Table]:
 
 
 def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
-    """Return every table of an output folder as pandas reads it."""
     return {file.stem: pd.read_parquet(file) for file in _tables_in(folder)} | _empty(folder)
 
 
@@ -67,7 +66,6 @@ def _empty(folder: Path) -> dict[str, pd.DataFrame]:
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """Return report.json of an output folder."""
     return json.loads((folder / "report.json").read_text("utf-8"))
 
 
@@ -230,7 +228,6 @@ def run(
 def under_nsys(
     nsys: str, cwd: Path, *words: str | Path, recipe: str = RECIPE, **changes: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `nsys recipe` with this checkout's recipes."""
     where = {"NSYS_RECIPE_PATH": str(RECIPES_FOLDER), **changes}
     return run([nsys, "recipe", recipe, *words], cwd, **where)
 
@@ -263,7 +260,6 @@ def background(
 
 
 def wait_until(path: Path, process: subprocess.Popen[Any]) -> None:
-    """Wait until a process that goes on has made a file."""
     limit_s = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < limit_s

@@ -94,7 +94,6 @@ class Server:
     pause_ns: int = 0
 
     def run(self, seed: int) -> Run:
-        """Let it serve."""
         return _Maker(self, seed).made()
 
 

@@ -74,7 +74,6 @@ class SharedRuns:
 
 
 def whole_run(recipe: str, inputs: Sequence[Path], output: Path) -> Run:
-    """Run a recipe with all that it can write."""
     words = ["--mode", "none", "--allow-missing-ranks", "--csv", "--html", "--output", output]
     with pytest.MonkeyPatch.context() as patch:
         # The first to ask may be a file whose runs draw nothing.

@@ -40,16 +40,13 @@ class StepWorld:
         self.gpu_ns = 2_000
 
     def idle(self, least_ns: int = 200, most_ns: int = 900) -> None:
-        """Let the host do something else."""
         self.host_ns += self.chance.randint(least_ns, most_ns)
 
     def sync(self) -> None:
-        """Let the host wait for the GPU."""
         self.host_ns = max(self.host_ns, self.gpu_ns) + 50
 
     @contextmanager
     def range(self, text: str, tid: int | None = None) -> Iterator[None]:
-        """Open an NVTX range around what follows."""
         self.host_ns += 10
         start_ns = self.host_ns
         yield
@@ -65,7 +62,6 @@ class StepWorld:
     def launch(
         self, name: str, step: int, *, took_ns: int | None = None, tid: int | None = None
     ) -> None:
-        """Launch a kernel."""
         took_ns = self.chance.randint(100, 400) if took_ns is None else took_ns
         start_ns, end_ns = self._runs(took_ns, step)
         call = (self.host_ns, self.host_ns + 20) if self.api else None
@@ -80,7 +76,6 @@ class StepWorld:
         graph: int = 1,
         mode: Literal["node", "graph"] = "node",
     ) -> None:
-        """Launch a CUDA graph."""
         nodes = [(name, *self._runs(self.chance.randint(100, 400), step)) for name in names]
         if mode == "graph":
             for _, start_ns, _ in nodes:
@@ -91,7 +86,6 @@ class StepWorld:
         self.host_ns += 60
 
     def layers(self, step: int, layers_n: int = 3, took_ns: int | None = None) -> None:
-        """Launch some layers of a model."""
         for _ in range(layers_n):
             for name in LAYER_KERNELS:
                 self.launch(name, step, took_ns=took_ns)

@@ -16,7 +16,6 @@ ENDS = [
 
 
 def tail_tables(folder, output, *options):
-    """Return the tables of a run."""
     return tables_of(output, folder, options=options, recipe=RECIPE)
 
 

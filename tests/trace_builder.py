@@ -131,7 +131,6 @@ class TraceBuilder(WaitTraceBuilder):
         value: int = 0,
         **place: Unpack[Place],
     ) -> TraceBuilder:
-        """Add a fill of device memory."""
         columns: dict[str, Cells] = {
             "start": start_ns,
             "end": event_end_ns(start_ns, duration_ns, end_ns),

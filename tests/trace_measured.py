@@ -45,7 +45,6 @@ class MeasuredTraceBuilder(HostTraceBuilder):
         return self._memory_event(row, call, api, **thread)
 
     def free(self: _Builder, size_bytes: int, *, address: int, at_ns: int, **more: Any) -> _Builder:
-        """Add the free of an allocation; see `allocate`."""
         more = {"api": "cudaFree_v3020", "operation": _FREE, **more}
         return self.allocate(size_bytes, address=address, at_ns=at_ns, **more)
 

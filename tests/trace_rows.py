@@ -43,12 +43,10 @@ class RowTraceBuilder(BulkTraceBuilder):
         return self
 
     def capture_option(self, name: str, value: str) -> Self:
-        """Set a row of META_DATA_CAPTURE."""
         self._options[name] = value
         return self
 
     def mpi_rank(self, tid: int, rank: int, *, pid: int | None = None) -> Self:
-        """Say that a thread is an MPI rank."""
         return self._add("MPI_RANKS", 1, {"globalTid": self._thread(pid, tid), "rank": rank})
 
     def raw(self, table: str, /, **columns: Cell) -> Self:
@@ -76,11 +74,9 @@ class RowTraceBuilder(BulkTraceBuilder):
         return self
 
     def has_table(self, name: str) -> bool:
-        """Return whether this schema version has a table of that name."""
         return name in self._tables
 
     def drop_table(self, name: str) -> Self:
-        """Leave a table out of what is written."""
         if name not in self._schema.tables and name not in self._schema.enums:
             raise ValueError(f"schema {self._schema.version} has no table {name}.")
         self._dropped.add(name)

@@ -113,7 +113,6 @@ class Bench:
         return in_turn(commands, environments, results, self.runs_n, warm_up=warm_up)
 
     def ours(self, recipe: str, *inputs: Path, under_nsys: bool = False) -> list[str]:
-        """Return the command of a recipe of ours."""
         start = [sys.executable, "-m", "nsys_llm.run.cli", recipe]
         if under_nsys and self.nsys:
             start = [self.nsys, "recipe", recipe]
@@ -255,7 +254,6 @@ def put(path: Path, name: str, text: str) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, nargs="+", default=[10_000, 1_000_000, 5_000_000])
     parser.add_argument("--ranks", type=int, nargs="*", default=[64, 1_024])

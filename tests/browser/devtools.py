@@ -130,7 +130,6 @@ class Browser:
         return result
 
     def page(self, width: int = 1400, height: int = 1000) -> Page:
-        """Open an empty page."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         return Page(self, attached["sessionId"], target, width, height)
@@ -174,21 +173,17 @@ class Page:
         self.resize(width, height)
 
     def resize(self, width: int, height: int) -> None:
-        """Give the window a size."""
         self._height = height
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Call a method of the protocol."""
         return self._browser.call(method, self._session, **parameters)
 
     def open(self, address: str) -> None:
-        """Go to an address."""
         self.call("Page.navigate", url=address)
 
     def close(self) -> None:
-        """Close the page."""
         self._browser.call("Target.closeTarget", targetId=self._target)
 
     def run(self, script: str) -> Any:
@@ -201,7 +196,6 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, script: str, timeout_s: float = 120) -> None:
-        """Evaluate an expression until it is true."""
         end_s = time.monotonic() + timeout_s
         while not self._tried(script):
             if time.monotonic() > end_s:
@@ -217,7 +211,6 @@ class Page:
             return False
 
     def event_params(self, method: str) -> list[dict[str, Any]]:
-        """Return the events of one kind on this page so far."""
         self.run("0")
         page_events = (
             event for event in self._browser.events if event.get("sessionId") == self._session
@@ -232,7 +225,6 @@ class Page:
         return [url for url in urls if not url.startswith(("data:", "blob:")) and not but(url)]
 
     def screenshot(self) -> bytes:
-        """Return a picture of the window as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", optimizeForSpeed=True)["data"])
 
     def pictures(self, selector: str, most_n: int = 100) -> list[tuple[int, float]]:

@@ -50,7 +50,6 @@ FOCUS = """title => {
 
 
 def main() -> None:
-    """Make the pictures."""
     program = find_chromium()
     if program is None:
         raise SystemExit("no Chromium was found.")

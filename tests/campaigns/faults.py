@@ -121,7 +121,6 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return a hash of every file below a folder."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -326,7 +325,6 @@ def inject(
 
 
 def main() -> int:
-    """Run a campaign and report it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--injections", type=int, default=230)
     parser.add_argument("--seed", type=int, default=0)

@@ -117,7 +117,6 @@ def _campaign(target: str, seed: int, seconds: float) -> int:
 
 
 def main() -> int:
-    """Run a campaign, or repeat one case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", choices=sorted(TARGETS))
     parser.add_argument("--seconds", type=float, default=1800)

@@ -130,7 +130,6 @@ def _renamed(database: sqlite3.Connection, table: str, random: Random) -> str:
 
 
 def _exchanged(database: sqlite3.Connection, table: str, random: Random) -> str:
-    """Exchange two columns of all rows."""
     _without_constraints(database, table)
     column, other = (random.choice(_columns(database, table)) for _ in range(2))
     database.execute(f'UPDATE "{table}" SET "{column}" = "{other}", "{other}" = "{column}"')
@@ -138,7 +137,6 @@ def _exchanged(database: sqlite3.Connection, table: str, random: Random) -> str:
 
 
 def _declared(database: sqlite3.Connection, table: str, random: Random) -> str:
-    """Declare a column otherwise."""
     columns = database.execute(f'PRAGMA table_info("{table}")').fetchall()
     chosen = random.choice(columns)[1]
     kind = random.choice(("TEXT", "REAL", "BLOB", "", "BIGINT", "FLOATING POINT", "NUMERIC"))

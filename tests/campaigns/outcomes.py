@@ -36,7 +36,6 @@ class Ended:
 
 
 def run_recipe(recipe: str, *words: object) -> Ended:
-    """Run `nsys-llm RECIPE` in this process."""
     said = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
         try:

@@ -77,7 +77,6 @@ def outputs(folder: Path) -> dict[str, str]:
 
 
 def command(recipe: str, home: Path, output: Path, *options: str) -> list[object]:
-    """Write profiles, and return the words of a run over them."""
     inputs = [home / MARKER / "ranks"]
     written(inputs[0])
     words: list[object] = ["--output", output, "--csv", "--html", "--perfetto", "--mode", "none"]

@@ -36,7 +36,6 @@ def judged(*paths):
 
 
 def judged_run(done):
-    """Return what `judged` does, of a run that was made."""
     tables = run_tables(done)
     for recipe, part in done.partial.items():
         check_findings(part.report.findings, part.tables)

@@ -73,7 +73,6 @@ def literals(source: str) -> Iterator[str]:
 
 
 def values(document: object) -> Iterator[str]:
-    """Yield all texts of a JSON document."""
     if isinstance(document, dict):
         document = list(document.values())
     if isinstance(document, list):

@@ -28,7 +28,6 @@ SCRIPT = "nsys_recipe/recipes/llm_hotspots/llm_hotspots.py"
 
 
 def make_nsight(folder: Path, version: str = "2023.4.4.54") -> Path:
-    """Make what install.py looks at in an Nsight Systems; return its folder."""
     target = folder / "target-linux-x64"
     builtin = target / "python/packages/nsys_recipe/recipes/diff"
     builtin.mkdir(parents=True)

@@ -19,7 +19,6 @@ TABLE = ROOT / "pyproject.toml"
 
 @pytest.fixture(scope="module")
 def matrix():
-    """The command tests/matrix.py as a module."""
     spec = importlib.util.spec_from_file_location("version_matrix", ROOT / "tests" / "matrix.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

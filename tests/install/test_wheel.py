@@ -33,7 +33,6 @@ def tracked() -> list[str]:
 
 
 def installer():
-    """Return install.py as a module."""
     spec = importlib.util.spec_from_file_location("installer", ROOT / "install.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

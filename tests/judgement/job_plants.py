@@ -275,7 +275,6 @@ def prefill_apart(dice: Random, fault: bool) -> Planted:
 
 
 def equal_ranks(dice: Random, fault: bool) -> Planted:
-    """Nothing is wrong."""
     ranks_n, steps_n = dice.choice((2, 4, 8)), dice.choice((4, 14, 20))
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:

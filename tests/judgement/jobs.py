@@ -59,7 +59,6 @@ def layer(
 
 
 def layers(make: Maker, count: int = 5, **options: Any) -> list[Instruction]:
-    """Return layers."""
     return [instruction for _ in range(count) for instruction in layer(make, **options)]
 
 
@@ -88,7 +87,6 @@ def job(
 
 
 def each_rank(program: Program, fields: Callable[[int], dict[str, Any]]) -> Program:
-    """Return a program whose ranks have other fields, by their numbers."""
     ranks = (replace(rank, **fields(number)) for number, rank in enumerate(program.ranks))
     return Program(tuple(ranks))
 
@@ -99,5 +97,4 @@ def one_rank(program: Program, number: int, **fields: Any) -> Program:
 
 
 def is_reduction(instruction: Instruction) -> bool:
-    """Tell whether this launches a collective."""
     return isinstance(instruction, Enqueue) and instruction.work.kind == "collective"

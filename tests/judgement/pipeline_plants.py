@@ -29,7 +29,6 @@ class _Shape:
 
     @property
     def width(self) -> int:
-        """Ranks of a stage."""
         return self.tensor_n * self.context_n
 
     def order(self, stage: int) -> list[str]:
@@ -120,7 +119,6 @@ def uneven_stages(dice: Random, fault: bool) -> Planted:
 
 
 def slow_in_stage(dice: Random, fault: bool) -> Planted:
-    """One rank of a stage of several is slow."""
     shape = _shape(dice, 2)
     while shape.width == 1:
         shape = _shape(dice, 2)

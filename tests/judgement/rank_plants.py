@@ -53,7 +53,6 @@ def more_launches(dice: Random, fault: bool) -> Planted:
 
 
 def slow_machine(dice: Random, fault: bool) -> Planted:
-    """All ranks of one of two machines are slow."""
     slow, pct = dice.randrange(2), dice.choice((112, 125))
     program = on_two_machines(job(dice, _plain))
     program = each_rank(

@@ -316,7 +316,6 @@ def _kinds(names: Sequence[str]) -> list[str]:
 
 
 def main() -> int:
-    """Run as a program."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", default="0:5", help="FIRST:END, or one")
     parser.add_argument("--kinds", nargs="+", default=["all"], help="all, planted, healed, names")

@@ -45,7 +45,6 @@ def _changed(program: Program, change: _Change, rank: int | None = None) -> Prog
 def _with_works(
     program: Program, change: Callable[[Work], Work], rank: int | None = None
 ) -> Program:
-    """Return a program with the work of each operation replaced."""
 
     def changed(instruction: Instruction) -> Instruction:
         if isinstance(instruction, Enqueue | Blocking):
@@ -102,7 +101,6 @@ def with_lags(program: Program, factor: float) -> Program:
 
 
 def with_fast_device(program: Program) -> Program:
-    """Let operations take no time."""
     return _with_works(program, lambda work: replace(work, ns=0))
 
 

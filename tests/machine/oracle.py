@@ -63,7 +63,6 @@ class Path:
         return dict(sums)
 
     def by_rank(self) -> dict[int, int]:
-        """Return the ns that are charged to each rank."""
         sums: Counter[int] = Counter()
         for segment in self.segments:
             sums[segment.rank] += segment.end - segment.start

@@ -64,11 +64,9 @@ class Maker:
     def kernel(
         self, name: str, typical_ns: float, *, stream: int = 7, call_ns: float = 4000
     ) -> Enqueue:
-        """Launch a kernel."""
         return self.enqueue(Work(name, self.ns(typical_ns)), stream, call_ns)
 
     def enqueue(self, work: Work, stream: int = 7, call_ns: float = 4000) -> Enqueue:
-        """Put any work into a stream."""
         lengths = self.ns(call_ns), self.ns(1800)
         return Enqueue(work, stream, *lengths, lag_ns=self.ns(1000))
 
@@ -80,7 +78,6 @@ class Maker:
         name: str = ALL_REDUCE,
         group: tuple[int, ...] | None = None,
     ) -> Enqueue:
-        """Launch a collective of all ranks or a group."""
         members = self.everyone if group is None else group
         return self.enqueue(Work(name, self.ns(transfer_ns), "collective", group=members), stream)
 
@@ -112,7 +109,6 @@ class Maker:
         return [Spin() if kind == "spin" else Sync("stream")]
 
     def step(self, number: int, body: list[Instruction]) -> list[Instruction]:
-        """Put the range of a step around instructions."""
         return [Push(f"ProfilerStep#{number}", step=True), *body, Pop(), self.host(900)]
 
 

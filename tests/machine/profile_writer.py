@@ -153,7 +153,6 @@ class _RankWriter:
         self.capture_ns = outcome.program.ranks[rank].capture_ns
 
     def add_calls(self) -> None:
-        """Add the API calls, thread by thread."""
         calls = [call for call in self.outcome.calls(self.rank) if self._recorded(call.start)]
         for thread in sorted({call.thread for call in calls}):
             rows = [call for call in calls if call.thread == thread]
@@ -202,7 +201,6 @@ class _RankWriter:
             )
 
     def add_operations(self) -> None:
-        """Add kernels, copies and fills."""
         operations = [op for op in self.outcome.operations[self.rank] if self._recorded(op.start)]
         for device in sorted({op.device for op in operations}):
             rows = [
@@ -251,7 +249,6 @@ class _RankWriter:
         )
 
     def add_ranges(self) -> None:
-        """Add the NVTX ranges, thread by thread."""
         ranges = [span for span in self.outcome.ranges[self.rank] if self._recorded(span.start)]
         for thread in sorted({span.thread for span in ranges}):
             rows = [span for span in ranges if span.thread == thread]
@@ -263,7 +260,6 @@ class _RankWriter:
             )
 
     def add_waits(self) -> None:
-        """Add a row for each wait of the host or of a stream."""
         for kind, call in self.outcome.syncs[self.rank]:
             if not self._recorded(call.start):
                 continue

@@ -281,5 +281,4 @@ class Program:
 
     @property
     def ranks_n(self) -> int:
-        """Number of ranks."""
         return len(self.ranks)

@@ -74,7 +74,6 @@ def gpu_bound(
 
 
 def no_nvtx(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
-    """The same without any NVTX range."""
     return gpu_bound(ranks_n, steps_n, seed, stepped=False)
 
 

@@ -99,7 +99,6 @@ class _Machine:
         }
 
     def run(self) -> None:
-        """Run all threads to their ends."""
         for state in self.ranks:
             for thread in state.threads:
                 self._resume(thread, 0)

@@ -73,7 +73,6 @@ class RankState:
         self.steps_n = 0
 
     def stream(self, device: int, stream: int) -> StreamState:
-        """Return a stream of the rank."""
         return self.streams.setdefault((device, stream), StreamState())
 
     def event(self, name: str) -> tuple[int, int]:

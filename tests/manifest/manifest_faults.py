@@ -27,7 +27,6 @@ CHARTS = {
 
 
 def document_of(name: str) -> dict[str, Any]:
-    """Return a manifest as its file has it."""
     document: dict[str, Any] = json.loads((ROOT / "manifests" / f"{name}.json").read_text("utf-8"))
     return document
 

@@ -49,7 +49,6 @@ class Bug(NamedTuple):
 
 
 def planted() -> list[Bug]:
-    """Return the bugs of planted_bugs.txt."""
     text = Path(__file__).with_name("planted_bugs.txt").read_text("utf-8")
     return [_parsed(entry.splitlines()) for entry in text.rstrip("\n").split("\n\n")[1:]]
 
@@ -64,7 +63,6 @@ def _parsed(lines: Sequence[str]) -> Bug:
 
 
 def main() -> int:
-    """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="bugs whose recipe or text holds these words")
     parser.add_argument("--shard", default="1/1", help="a part of them, such as 1/4")

@@ -44,7 +44,6 @@ def stuck_recipe(folder: Path, begun: Path) -> Path:
 
 
 def processes(session: int) -> list[str]:
-    """Return the processes of a session that have not ended."""
     words = ["ps", "-eo", "sid=,stat=,args="]
     listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     rows = [line.split(maxsplit=2) for line in listed.splitlines()]

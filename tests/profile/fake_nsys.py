@@ -77,7 +77,6 @@ def aged(path: Path, seconds: int) -> None:
 
 
 def kernel_ns(profile: Path, nsys: str | None, *tables: str, export_dir: Path | None = None) -> int:
-    """Return how long the profile's one kernel took."""
     wanted, folder = ("kernels", *tables), str(export_dir) if export_dir else None
     with open_export(profile, wanted, export_dir=folder, nsys=nsys) as opened:
         rows = opened.read("kernels", ("start_ns", "end_ns"))

@@ -251,7 +251,6 @@ def test_a_profile_that_is_gone_is_not_exported(tmp_path, fake):
 
 
 def wait_for(file: Path) -> None:
-    """Wait until a file is there, or for half a minute."""
     deadline = time.monotonic() + 30
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -52,7 +52,6 @@ missing"""
 
 @pytest.fixture(scope="module")
 def demo_run(shared_runs):
-    """The result of the demo set."""
     return shared_runs.run("demo", "llm_hotspots")[1]
 
 

@@ -30,7 +30,6 @@ def checked(record):
 
 
 def parts_of(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each property of a schema with its path."""
     if isinstance(schema, dict):
         for name, part in schema.get("properties", {}).items():
             yield f"{path}/{name}", part

@@ -30,7 +30,6 @@ def summary(tmp_path, *findings, rows=ROWS, width=100, height=40, section=SECTIO
 
 
 def table_of(lines):
-    """Return the lines of the table, without its title."""
     start = lines.index("Top kernels:") + 1
     return [line for line in lines[start : start + 1 + 8] if line.startswith("  ")]
 

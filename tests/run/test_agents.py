@@ -21,7 +21,6 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "agents.md"
 
 
 def calls_of(question):
-    """Return the calls that the document gives for a question."""
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
     (answer,) = [answer for asked, answer in rows if asked == question]
     return re.findall(r"`(nsys-llm show [^`]+)`", answer)
@@ -37,7 +36,6 @@ def demo(shared_runs, tmp_path_factory):
 
 
 def shown(folder, call, capsys):
-    """Return what a call prints."""
     words = [str(folder) if word == "RESULT" else word for word in shlex.split(call)]
     assert main(words[1:]) == 0, call
     return json.loads(capsys.readouterr().out)

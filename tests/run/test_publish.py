@@ -61,7 +61,6 @@ def full_disk(*_, **__):
 
 
 def tree(folder):
-    """Return every path below a folder with its content."""
     return {
         str(path.relative_to(folder)): path.read_text() if path.is_file() else None
         for path in folder.rglob("*")

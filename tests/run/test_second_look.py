@@ -45,7 +45,6 @@ class Console:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """Profiles of two ranks."""
     folder = tmp_path_factory.mktemp("demo")
     write_demo(folder, scale=0.02)
     return sorted((folder / "after").iterdir())[:2]
@@ -85,7 +84,6 @@ def test_lanes_of_the_operations_near_a_window_are_those_of_all(tmp_path, monkey
 
 
 def whole(rows):
-    """Return a rank with all of its operations."""
     trace = rows.trace
     return replace(trace, tables={**trace.tables, **trace.unfiltered})
 

@@ -115,7 +115,6 @@ def test_both_formats_hold_the_same_rows_under_the_declared_columns(tmp_path, ve
 
 
 def nsys_stats(nsys: str, path: Path, report: str) -> list[dict[str, str]]:
-    """Return the rows that `nsys stats` prints for a report."""
     command = [nsys, "stats", "-q", "--report", report, "--format", "csv", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     lines = done.stdout.splitlines()

@@ -52,7 +52,6 @@ def planted(path, random):
 
 
 def command(function, launches, length, rank):
-    """Return the command that profiles the launch of some length."""
     of_function = [launch for launch in launches if launch[0] == function]
     skip_n = [launch[4] for launch in of_function].index(length)
     is_node = of_function[skip_n][5]

@@ -51,7 +51,6 @@ def trace(*kernels, calls=None, **others):
 
 
 def selected(profile, process=PROCESS, **options):
-    """Return the rank and its coverage by operation."""
     rank, coverage, _ = select_rank(profile, process, options)
     return rank, {row.op: row for row in coverage}
 

@@ -14,7 +14,6 @@ EMPTY = '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n'
 
 
 def write_empty(folder: Path, *_: object) -> None:
-    """Write a notebook without cells."""
     (folder / NAME).write_text(EMPTY, "utf-8")
 
 

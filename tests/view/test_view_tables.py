@@ -47,7 +47,6 @@ def frame(**columns):
 
 
 def drawn(table, fields, columns, rows_n, by=None):
-    """Return the rows to show as HTML."""
     rows = cells(table, fields, columns, rows_n, by)
     return rows_html(rows, fields, columns, len(table), by)
 

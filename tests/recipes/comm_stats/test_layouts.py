@@ -32,7 +32,6 @@ SIZES = (
 
 
 def planted(seed):
-    """Return a job, by its seed."""
     dice = Random(seed)
     sizes = SIZES[seed % len(SIZES)]
     return Plan(
@@ -47,7 +46,6 @@ def planted(seed):
 
 
 def members(text):
-    """Return the ranks of a group by its name."""
     ranks = []
     for part in text.split(", "):
         low, _, high = part.partition("-")

@@ -195,7 +195,6 @@ def test_all_types_of_integers_are_read(kind, tmp_path):
 
 
 def grouped(tmp_path, calls, kernels):
-    """Return the payloads of a group of calls that launches some kernels."""
     trace, payloads = TraceBuilder(), {}
     trace.nvtx("ncclGroupStart", 100, 150, domain="NCCL")
     for at, (name, *values) in enumerate(calls):

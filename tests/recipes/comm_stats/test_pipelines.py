@@ -136,7 +136,6 @@ def test_a_slow_stage_is_compared_with_what_its_words_say(tmp_path):
 
 
 def uneven(seed):
-    """Return a pipeline with a slow stage."""
     dice = Random(f"uneven {seed}")
     schedule = dice.choice(("gpipe", "1f1b", "interleaved"))
     stages_n, many = dice.choice((2, 3, 4)), dice.choice((4, 6, 8, 12, 16))

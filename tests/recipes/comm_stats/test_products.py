@@ -93,7 +93,6 @@ def test_a_layout_names_the_places_of_all_gpus(way, tmp_path):
 
 
 def members(text, rank_of):
-    """Return the ranks of a group by its name."""
     ranks = []
     for part in text.split(", "):
         low, _, high = part.partition("-")

@@ -14,7 +14,6 @@ GEMM = "nvjet_tst_192x192"
 
 
 def findings_by_rule(folder, *traces, options=()):
-    """Return the findings on some ranks by rule."""
     ranks = folder / "ranks"
     ranks.mkdir()
     for rank, trace in enumerate(traces):

@@ -16,7 +16,6 @@ from nsys_llm.view.text import format_percent
 
 
 def findings(tables):
-    """Return the findings that tables give, with their prices."""
     return priced(unpriced(tables), tables)
 
 

@@ -37,7 +37,6 @@ class Console:
 
 
 def looked(*words):
-    """Return the table timeline, and all others of the overview."""
     run = quick_run("llm_overview", *words)
     tables = run_tables(run)
     console = Console()
@@ -55,7 +54,6 @@ def parts_of(run):
 
 
 def times_of(rows):
-    """Return the time of each state of some rows, by what they mix."""
     sums = Counter()
     for row in rows.itertuples():
         mixed = not pd.isna(row.mixture)

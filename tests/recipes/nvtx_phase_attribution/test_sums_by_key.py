@@ -10,7 +10,6 @@ from nsys_llm.recipes.nvtx_phase_attribution.per_rank.sums_by_key import SumsByK
 
 
 def made(*rows):
-    """Return sums of rows (key, value)."""
     return SumsByKey.of(
         [(key,) for key, _ in rows],
         {"n": np.array([n for _, n in rows], dtype=np.int64)},

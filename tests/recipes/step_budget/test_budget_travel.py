@@ -22,7 +22,6 @@ def forests(folder, program):
 
 
 def arrays(forest):
-    """Return all that a forest holds, by name."""
     parts = {**vars(forest), **vars(forest.members)}
     del parts["members"]
     return parts

@@ -14,7 +14,6 @@ from nsys_llm.report.prices.pricing import priced
 
 
 def findings(tables):
-    """Return the findings that tables give, with their prices."""
     return priced(unpriced(tables), tables)
 
 

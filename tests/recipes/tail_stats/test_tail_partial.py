@@ -116,7 +116,6 @@ def by_hand(ranks, most):
 
 
 def has_second_mode(durations, median):
-    """As the manifest defines tails.second_mode."""
     slow = [duration for duration in durations if duration > 2 * median > 0]
     others = [duration for duration in durations if not duration > 2 * median > 0]
     if len(slow) < 5 or len(slow) < 0.03 * len(durations):

@@ -36,7 +36,6 @@ def tables(out):
 
 
 def named(frame, names):
-    """Return the rows of kernels with these base names."""
     return frame[frame["name"].map(base_name).isin(names)]
 
 

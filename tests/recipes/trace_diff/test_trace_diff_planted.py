@@ -148,7 +148,6 @@ def test_a_host_whose_calls_take_no_time_any_more_is_faster(tmp_path):
 
 
 def simulated(folder, before, after):
-    """Return the findings on two simulated jobs, by rule."""
     for name, program in (("a", before), ("b", after)):
         (folder / name).mkdir()
         write_profiles(simulate(program), folder / name)
