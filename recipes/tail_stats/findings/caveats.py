@@ -7,8 +7,10 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
-from nsys_llm.report.records import Tables
+from nsys_llm.report.records import Tables, records
 from nsys_llm.view.text import counted, format_percent, listed, quoted
+
+from ..tables.shown import LEAST_PCT, REST
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
 _FEW_PCT: Final = 50.0
@@ -20,6 +22,7 @@ def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
     return [
         *_few_launches(tables["tails"]),
+        *_many_configurations(tables["tails"]),
         *_no_steps(tables["tail_ranks"]),
         *_stages(tables["rank_verdicts"]),
     ]
@@ -35,6 +38,14 @@ def _few_launches(tails: pd.DataFrame) -> list[str]:
         f"{counted(int(few.sum()), 'configuration')} with {format_percent(few_pct)} of the kernel "
         f"time {'has' if int(few.sum()) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
         "launches: their 99th percentile is practically their longest launch."
+    ]
+
+
+def _many_configurations(tails: pd.DataFrame) -> list[str]:
+    return [
+        f"{row['config']}, each with less than {LEAST_PCT} % of the kernel time of any rank, have "
+        f"{format_percent(row['total_pct'])} together: one row, {quoted(REST)}, has their sums."
+        for row in records(tails[tails["name"] == REST])
     ]
 
 

@@ -166,6 +166,9 @@ def _tails(
 
 def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+    parts = [part for part in parts if part.ranks]
+    if len(parts) == 1:
+        return parts[0]
     keys = tuple(sorted({key for part in parts for key in part.keys}))
     among = {key: index for index, key in enumerate(keys)}
     codes = [key_codes(part.keys, among) for part in parts]

@@ -36,7 +36,7 @@ CONFIG: Final = (*GEOMETRY, "dynamic_shared_bytes")
 Key = tuple[Any, ...]
 CONFIG_AT: Final = 4
 
-#: Column of kernels: position of the phase of their step among phases, -1 for none.
+#: Column of kernels: position of the phase of their step in `_phase_texts`.
 _PHASE: Final = "phase"
 
 
@@ -108,13 +108,20 @@ def config_text(key: Key) -> str:
 
 
 def _phases(kernels_n: int, steps: Steps | None, options: Mapping[str, Any]) -> IntArray:
-    """Return the phase of the step of each kernel, -1 for none; shape (kernels,)."""
-    none: IntArray = np.broadcast_to(np.int64(-1), (kernels_n,))
+    """Return the phase of the step of each kernel, in `_phase_texts`; shape (kernels,)."""
+    none: IntArray = np.broadcast_to(np.int64(0), (kernels_n,))
     if steps is None:
         return none
-    of_step = np.append(phase_map(options.get("phase_map")).codes(steps.names), -1)
+    phases, texts = phase_map(options.get("phase_map")), _phase_texts(options)
+    place = [texts.index(text) for text in (*phases.phases, "")]
+    of_step = np.array([place[code] for code in (*phases.codes(steps.names), -1)])
     # Steps hold all operations table by table: kernels are the first.
-    return of_step[steps.step[:kernels_n]] if (of_step >= 0).any() else none
+    return of_step[steps.step[:kernels_n]] if of_step.any() else none
+
+
+def _phase_texts(options: Mapping[str, Any]) -> list[str]:
+    """Return the phases that there are in order; the first, "", is none."""
+    return sorted({"", *phase_map(options.get("phase_map")).phases})
 
 
 def _by_start(kernels: Table) -> Table:
@@ -132,10 +139,8 @@ def _coded(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any
     node = is_graph_node(kernels).astype(np.int64)
     columns = [name, talks, node, kernels[_PHASE], *(kernels[column] for column in CONFIG)]
     first, key = distinct_rows(columns)
-    phases = (*phase_map(options.get("phase_map")).phases, "")
-    values = zip(*(column[first].tolist() for column in columns), strict=True)
-    keys = (
-        (names[code], is_reported, is_node, phases[phase], *config)
-        for code, is_reported, is_node, phase, *config in values
-    )
+    code, talked, nodes, phase, *config = (column[first].tolist() for column in columns)
+    texts = _phase_texts(options)
+    named, phased = [names[at] for at in code], [texts[at] for at in phase]
+    keys = zip(named, talked, nodes, phased, *config, strict=True)
     return KeyedKernels(kernels, tuple(keys), key)

@@ -28,7 +28,7 @@ from nsys_llm.trace.identity import Rank
 
 from ..per_rank.instances import Instances
 from .bursts import LARGEST_CHANCE, Burst, find_bursts, windows_n
-from .kernels import Medians, RankParts
+from .medians import Medians, RankParts
 from .outliers import offsets_ns, outlier_columns, owners, states_of
 
 #: Share of a configuration's launches that are outliers from which they are its nature.

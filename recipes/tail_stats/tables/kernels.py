@@ -12,13 +12,10 @@ import pandas as pd
 from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import (
     Beyond,
     beyond_medians,
     ratio,
-    second_modes,
-    twice_medians,
 )
 from nsys_llm.numeric.time_bins import log_edges
 from nsys_llm.report.columns import (
@@ -26,56 +23,26 @@ from nsys_llm.report.columns import (
     nullable,
     percent,
     rank_columns,
-    sorted_columns,
-    taken,
 )
-from nsys_llm.trace.identity import Rank
 
 from ..per_rank.kernels import KernelTails, RankTails
-from ..per_rank.launches import Key, config_text, key_codes
 from .distributions import tail_columns
+from .medians import Medians, RankParts
+from .shown import ShownKeys
 
 #: Launches of a configuration from which its median says anything about its kernel's shapes; ours.
 _LEAST_LAUNCHES: Final = 5
 #: Ratio of medians between two configurations that makes the kernel a mix; ours.
 SHAPE_RATIO: Final = 2.0
 
-RankParts = Sequence[tuple[Rank, RankTails]]
 
+def tails_columns(
+    kernels: KernelTails, medians: Medians, parts: RankParts, shown: ShownKeys
+) -> Columns:
+    """Return the table tails: one row a kernel and configuration, most excess first.
 
-class Medians:
-    """Each key over all ranks.
-
-    Attributes:
-        keys: See `per_rank.launches`.
-        order: Around their percentiles.
-        twice: Twice the median of each.
-        beyond: What launches take beyond it.
-        modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
-        communication: Which move data between GPUs.
-        configs: Name and configuration, in columns and as texts.
+    Its column `key` is the position of each among the keys, null of the row of others.
     """
-
-    def __init__(self, kernels: KernelTails) -> None:
-        self.keys = kernels.keys
-        self.moments = kernels.counts.moments(len(kernels.keys))
-        self.order = kernels.counts.order_statistics(len(kernels.keys))
-        self.twice = twice_medians(self.order)
-        self.beyond = beyond_medians(kernels.counts, self.twice, len(kernels.keys))
-        self.modes = second_modes(kernels.counts, self.twice, len(kernels.keys))
-        self.configs = _config_columns(kernels.keys)
-        self.communication: npt.NDArray[np.bool_] = self.configs["communication"]
-        self._place = {key: index for index, key in enumerate(kernels.keys)}
-
-    def codes(self, keys: Sequence[Key]) -> IntArray:
-        """Return the position of each key."""
-        if keys == self.keys:  # compares by identity first, which takes no time
-            return np.arange(len(keys))
-        return key_codes(keys, self._place)
-
-
-def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
-    """Return the table tails: one row a kernel and configuration, most excess first."""
     keys_n = len(kernels.keys)
     codes = [medians.codes(tails.keys)[tails.key] for _, tails in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
@@ -86,16 +53,22 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
         np.unique(code[tails.moments.n > 0]) for code, (_, tails) in zip(codes, parts, strict=True)
     ]
     columns = {
-        **medians.configs,
+        "key": np.arange(keys_n),
         "ranks_n": np.bincount(joined(launched), minlength=keys_n).astype(np.int64),
         **rich,
         "second_mode": medians.modes,
         "shape_mix": _mixed(medians),
     }
-    return sorted_columns(columns, "-excess_ns", "-total_ns", "name", "config")
+    order = ("-excess_ns", "-total_ns", "name", "config")
+    return shown.limited(columns, columns["key"], (), order)
 
 
-def rank_tail_columns(medians: Medians, parts: RankParts, burst_pct: npt.NDArray[Any]) -> Columns:
+def rank_tail_columns(
+    medians: Medians,
+    parts: RankParts,
+    burst_pct: npt.NDArray[Any],
+    shown: ShownKeys,
+) -> Columns:
     """Return the table rank_tails: one row a kernel and configuration on a device of a rank.
 
     Args:
@@ -115,7 +88,6 @@ def rank_tail_columns(medians: Medians, parts: RankParts, burst_pct: npt.NDArray
     columns = {
         **rank_columns([(rank, n) for (rank, _), n in zip(parts, rows_n, strict=True)]),
         "device_id": joined([tails.device_id for _, tails in parts]),
-        **taken(medians.configs, code),
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
@@ -123,7 +95,8 @@ def rank_tail_columns(medians: Medians, parts: RankParts, burst_pct: npt.NDArray
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
         "longest_start_ns": nullable(joined([tails.longest_start_ns for _, tails in parts])),
     }
-    return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
+    order = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
+    return shown.limited(columns, code, ("rank", "file", "device_id"), order)
 
 
 def _step_columns(parts: RankParts) -> Columns:
@@ -180,9 +153,8 @@ _PLACE: Final = ("rank", "device_id")
 _SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
 
 
-def duration_columns(kernels: KernelTails, medians: Medians, tails: Columns, most: int) -> Columns:
-    """Return how the durations of the first configurations of `tails` are spread, by a log axis."""
-    worst = _keys_of(medians, tails, most)
+def duration_columns(kernels: KernelTails, worst: Sequence[int], labels: Sequence[str]) -> Columns:
+    """Return how the durations of the worst keys are spread, by a log axis."""
     place = np.full(len(kernels.keys), -1, dtype=np.int64)
     place[worst] = np.arange(len(worst))
     shown = place[kernels.counts.group]
@@ -194,25 +166,11 @@ def duration_columns(kernels: KernelTails, medians: Medians, tails: Columns, mos
     total = binned.moments(len(worst)).n
     up_to_n = np.cumsum(binned.count) - (np.cumsum(total) - total)[binned.group]
     return {
-        "label": [str(tails["label"][index]) for index in binned.group],
+        "label": [labels[index] for index in binned.group],
         "low_ns": edges[binned.value],
         "high_ns": edges[binned.value + 1],
         "launches_n": binned.count,
         "up_to_pct": percent(up_to_n, total[binned.group]),
-    }
-
-
-def _config_columns(keys: Sequence[Key]) -> Columns:
-    texts = [config_text(key) for key in keys]
-    labels = [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)]
-    return {
-        # Not lists: their rows are taken one by one.
-        "name": np.array([key[0] for key in keys], dtype=object),
-        "config": np.array(texts, dtype=object),
-        "label": np.array(labels, dtype=object),
-        "communication": np.array([bool(key[1]) for key in keys], dtype=bool),
-        "graph_node": np.array([bool(key[2]) for key in keys], dtype=bool),
-        "phase": np.array([key[3] or None for key in keys], dtype=object),
     }
 
 
@@ -228,13 +186,3 @@ def _mixed(medians: Medians) -> npt.NDArray[np.bool_]:
     halves = pd.Series(medians.twice).where(medians.moments.n >= _LEAST_LAUNCHES).groupby(kernel)
     low, high = halves.transform("min"), halves.transform("max")
     return ((high >= SHAPE_RATIO * low) & (low > 0)).to_numpy(dtype=bool)
-
-
-def _keys_of(medians: Medians, tails: Columns, most: int) -> list[int]:
-    """Return the positions of the keys of the first rows of the table tails."""
-    columns = ("name", "config", "communication")
-    wanted = list(zip(*(tails[column][:most] for column in columns), strict=True))
-    every = zip(*(medians.configs[column] for column in columns), strict=True)
-    names = {key[0] for key in wanted}
-    place = {key: index for index, key in enumerate(every) if key[0] in names}
-    return [place[key] for key in wanted]

@@ -12,13 +12,13 @@ import pandas as pd
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import is_outlier, ratio
-from nsys_llm.report.columns import Columns, nullable, percent, taken
+from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.trace.identity import Rank, clock_offsets
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from ..per_rank.instances import Instances
-from .kernels import Medians
+from .medians import Medians
 
 #: Where in the life of its kernel a launch stands.
 STATES: Final = ("first", "warm-up", "steady")
@@ -69,7 +69,7 @@ def outlier_columns(
         "start_ns": numbers["start_ns"],
         "end_ns": numbers["start_ns"] + numbers["duration_ns"],
         "aligned_start_ns": nullable(aligned),
-        **taken(medians.configs, numbers["key"]),
+        **medians.configs(numbers["key"]),
         "duration_ns": numbers["duration_ns"],
         "p50_ns": twice / 2,
         "duration_p50": ratio(numbers["duration_ns"].astype(np.float64), twice / 2),

@@ -16,13 +16,14 @@ from ..per_rank.kernels import KernelTails
 from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
 from .collectives import clock_columns, collective_columns, coverage_rows, sequence_rows
 from .kernels import (
-    Medians,
     duration_columns,
     rank_tail_columns,
     tail_rank_columns,
     tails_columns,
 )
+from .medians import Medians
 from .outliers import outlier_columns, outlying
+from .shown import ShownKeys
 from .stragglers import straggler_rows
 
 #: Configurations with a histogram of their own.
@@ -53,15 +54,17 @@ def _kernel_columns(
     events = outlier_events(outliers, medians, parts)
     bursts = clusters(events, medians, parts, options)
     rows_n = sum(len(tails.key) for _, tails in parts)
-    rank_tails = rank_tail_columns(medians, parts, burst_pcts(events, bursts, rows_n))
-    tails = tails_columns(kernels, medians, parts)
+    shown = ShownKeys.of(medians, parts, listed.numbers["key"])
+    rank_tails = rank_tail_columns(medians, parts, burst_pcts(events, bursts, rows_n), shown)
+    tails = tails_columns(kernels, medians, parts, shown)
+    worst = [key for key in tails.pop("key")[: min(_WORST, options["top"])] if key is not None]
     return {
         "tails": tails,
         "rank_tails": rank_tails,
         "tail_ranks": tail_rank_columns(rank_tails, parts),
         "outliers": outlier_columns(listed, medians, ranks, options),
         "outlier_clusters": cluster_rows(bursts, outliers, medians, ranks, options),
-        "tail_durations": duration_columns(kernels, medians, tails, min(_WORST, options["top"])),
+        "tail_durations": duration_columns(kernels, worst, tails["label"]),
     }
 
 

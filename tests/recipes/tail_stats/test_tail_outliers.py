@@ -12,6 +12,7 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.numeric.grouping import equals_before_n
 from nsys_llm.recipes.tail_stats.per_rank import kernels
+from nsys_llm.recipes.tail_stats.tables import shown
 
 RECIPE = "tail_stats"
 WIDE = {"grid": (4, 2, 1)}
@@ -187,18 +188,36 @@ def test_what_began_before_is_counted_though_many_begin_at_once(seed):
 
 
 @pytest.mark.slow
-def test_of_very_many_configurations_the_same_outliers_are_listed(tmp_path, monkeypatch):
-    rng, builder = np.random.default_rng(5), TraceBuilder()
-    lengths = rng.integers(50, 100, (200, 4)) * np.where(rng.random((200, 4)) < 0.1, 9, 1)
-    for row, duration_ns in enumerate(lengths.ravel().tolist()):
-        builder.kernel(f"k{row // 4}", start_ns=1000 * row, duration_ns=duration_ns)
-    builder.write_sqlite(tmp_path / "rank0.sqlite")
-    options = ["--top", "12"]
-    every = tables(tmp_path / "all", tmp_path / "rank0.sqlite", options=options)["outliers"]
-    monkeypatch.setattr(kernels, "MOST_CANDIDATES", 30)
-    some = tables(tmp_path / "some", tmp_path / "rank0.sqlite", options=options)["outliers"]
-    assert len(every) == 12
-    assert some.equals(every)
+def test_of_very_many_configurations_small_ones_are_one_row_and_all_else_stays(
+    tmp_path, monkeypatch
+):
+    rng, folder = np.random.default_rng(5), tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(2):
+        lengths = rng.integers(50, 100, (200, 4)) * np.where(rng.random((200, 4)) < 0.1, 9, 1)
+        builder = TraceBuilder().kernel("ncclDevKernel_AllReduce", start_ns=1, duration_ns=2)
+        for row, duration_ns in enumerate(lengths.ravel().tolist()):
+            builder.kernel(f"k{row // 4}", start_ns=1000 * row + 1000, duration_ns=duration_ns)
+        builder.write_sqlite(folder / f"rank{rank}.sqlite")
+    every = tables(tmp_path / "all", folder, options=["--top", "12"])
+    monkeypatch.setattr(kernels, "MOST_CANDIDATES", 100)
+    monkeypatch.setattr(shown, "MANY", 100)
+    monkeypatch.setattr(shown, "LEAST_PCT", 0.7)
+    some = tables(tmp_path / "some", folder, options=["--top", "12"])
+    assert len(some["outliers"]) == 12
+    for name in ("outliers", "tail_ranks", "tail_durations", "findings"):
+        assert some[name].equals(every[name])
+    large = every["rank_tails"][every["rank_tails"]["total_pct"] >= 0.7]
+    listed = {*large["name"], *some["outliers"]["name"], "ncclDevKernel_AllReduce"}
+    for name, places_n in (("tails", 1), ("rank_tails", 2)):
+        rest = some[name]["name"] == shown.REST
+        kept = every[name]["name"].isin(listed)
+        assert rest[-places_n:].all()
+        assert rest.sum() == places_n
+        assert every[name][kept].reset_index(drop=True).equals(some[name][~rest])
+        sums = ["launches_n", "total_ns", "excess_ns", "outliers_n", "outlier_excess_ns"]
+        assert some[name][sums].sum().equals(every[name][sums].sum())
+        assert some[name]["total_pct"].sum() == pytest.approx(100 * places_n)
 
 
 @pytest.mark.nightly

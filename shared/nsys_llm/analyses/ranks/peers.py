@@ -8,6 +8,7 @@ with other requests do not. Stages of a pipeline may launch the same kernels, an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.device.places import device_places
+from nsys_llm.numeric.grouping import distinct, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.communication import is_communication, operation_of
@@ -66,22 +68,23 @@ class Gpu:
         return float(whole.sum() + np.clip(inside_ns[cut] / mean_ns, 0, 1).sum())
 
     @cached_property
+    def _names(self) -> Mapping[str, IntArray]:
+        """Launches and their time by name: arrays of shape (2,)."""
+        names, rows = self.work.names, self.work.launches
+        sums = np.array([exact_sums(rows[:, 0], some, len(names)) for some in rows[:, 7:9].T])
+        return {names[code]: sums[:, code] for code in distinct(rows[:, 0]).tolist()}
+
+    @cached_property
     def kernels(self) -> Mapping[str, IntArray]:
-        """Launches and their time by name, of kernels that compute: arrays of shape (2,)."""
-        sums: dict[str, IntArray] = {}
-        for row in self.work.launches:
-            name = self.work.names[row[0]]
-            if not is_communication(name):
-                sums[name] = sums.get(name, 0) + row[7:9]
-        return sums
+        """Those of kernels that compute."""
+        return {name: some for name, some in self._names.items() if not is_communication(name)}
 
     @cached_property
     def operations(self) -> Mapping[str, int]:
         """Launches by operation; a name without one by itself."""
-        counts: dict[Any, int] = {}
+        counts = Counter[str]()
         for name, (launches_n, _) in self.kernels.items():
-            kind = self.rules.classify(name).operation or name
-            counts[kind] = counts.get(kind, 0) + int(launches_n)
+            counts[self.rules.classify(name).operation or name] += int(launches_n)
         return counts
 
     @cached_property
@@ -95,11 +98,9 @@ class Gpu:
     @cached_property
     def communication(self) -> Mapping[str, int]:
         """Launches by operation of communication."""
-        counts: dict[str, int] = {}
-        for row in self.work.launches.tolist():
-            name = self.work.names[row[0]]
-            if is_communication(name):
-                counts[operation_of(name)] = counts.get(operation_of(name), 0) + row[7]
+        counts = Counter[str]()
+        for name in self._names.keys() - self.kernels.keys():
+            counts[operation_of(name)] += int(self._names[name][0])
         return counts
 
 

@@ -1,0 +1,68 @@
+"""Each kernel and configuration over all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.tails import beyond_medians, second_modes, twice_medians
+from nsys_llm.report.columns import Columns, taken
+from nsys_llm.trace.identity import Rank
+
+from ..per_rank.kernels import KernelTails, RankTails
+from ..per_rank.launches import Key, config_text, key_codes
+
+RankParts = Sequence[tuple[Rank, RankTails]]
+
+
+class Medians:
+    """Each key over all ranks.
+
+    Attributes:
+        keys: See `per_rank.launches`.
+        order: Around their percentiles.
+        twice: Twice the median of each.
+        beyond: What launches take beyond it.
+        modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
+        communication: Which move data between GPUs.
+    """
+
+    def __init__(self, kernels: KernelTails) -> None:
+        self.keys = kernels.keys
+        self.moments = kernels.counts.moments(len(kernels.keys))
+        self.order = kernels.counts.order_statistics(len(kernels.keys))
+        self.twice = twice_medians(self.order)
+        self.beyond = beyond_medians(kernels.counts, self.twice, len(kernels.keys))
+        self.modes = second_modes(kernels.counts, self.twice, len(kernels.keys))
+        self.communication = np.array([bool(key[1]) for key in kernels.keys], dtype=bool)
+
+    @cached_property
+    def _place(self) -> dict[Key, int]:
+        return {key: index for index, key in enumerate(self.keys)}
+
+    def codes(self, keys: Sequence[Key]) -> IntArray:
+        """Return the position of each key."""
+        if keys == self.keys:  # compares by identity first, which takes no time
+            return np.arange(len(keys))
+        return key_codes(keys, self._place)
+
+    def configs(self, code: IntArray) -> Columns:
+        """Return name and configuration of some keys, in columns and as texts."""
+        used, row = distinct_codes(code)
+        keys = [self.keys[at] for at in used.tolist()]
+        texts = [config_text(key) for key in keys]
+        labels = [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)]
+        columns = {
+            # Not lists: their rows are taken one by one.
+            "name": np.array([key[0] for key in keys], dtype=object),
+            "config": np.array(texts, dtype=object),
+            "label": np.array(labels, dtype=object),
+            "communication": self.communication[used],
+            "graph_node": np.array([bool(key[2]) for key in keys], dtype=bool),
+            "phase": np.array([key[3] or None for key in keys], dtype=object),
+        }
+        return taken(columns, row)
