@@ -20,7 +20,6 @@ from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.view.text import shortened
 
-from ..tables.shown import REST
 from .members import gpu_of
 from .texts import MOST, RULES
 
@@ -55,7 +54,6 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     modes = {(row["name"], row["config"]) for row in records(tails[tails["second_mode"]])}
     rows = tables["rank_tails"]
     rows = rows[~rows["communication"].astype(bool) & (rows["outlier_excess_ns"] > 0)]
-    rows = rows[rows["name"] != REST]
     # A rank whose usual launch is a slow one elsewhere has other work there.
     rows = rows[~(rows["p50_all_p50"] > OUTLIER_RATIO).fillna(value=False)]
     rows = rows.sort_values("outlier_excess_ns", ascending=False, kind="stable")

@@ -12,23 +12,13 @@ import pandas as pd
 from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
-from nsys_llm.numeric.tails import (
-    Beyond,
-    beyond_medians,
-    ratio,
-)
+from nsys_llm.numeric.tails import Beyond, ratio
 from nsys_llm.numeric.time_bins import log_edges
-from nsys_llm.report.columns import (
-    Columns,
-    nullable,
-    percent,
-    rank_columns,
-)
+from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 
-from ..per_rank.kernels import KernelTails, RankTails
+from ..per_rank.kernels import KernelTails
 from .distributions import tail_columns
 from .medians import Medians, RankParts
-from .shown import ShownKeys
 
 #: Launches of a configuration from which its median says anything about its kernel's shapes; ours.
 _LEAST_LAUNCHES: Final = 5
@@ -36,13 +26,8 @@ _LEAST_LAUNCHES: Final = 5
 SHAPE_RATIO: Final = 2.0
 
 
-def tails_columns(
-    kernels: KernelTails, medians: Medians, parts: RankParts, shown: ShownKeys
-) -> Columns:
-    """Return the table tails: one row a kernel and configuration, most excess first.
-
-    Its column `key` is the position of each among the keys, null of the row of others.
-    """
+def tail_numbers(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
+    """Return the numbers of the table tails, a row a key; of column `key` the positions of keys."""
     keys_n = len(kernels.keys)
     codes = [medians.codes(tails.keys)[tails.key] for _, tails in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
@@ -52,26 +37,22 @@ def tails_columns(
     launched = [
         np.unique(code[tails.moments.n > 0]) for code, (_, tails) in zip(codes, parts, strict=True)
     ]
-    columns = {
+    return {
         "key": np.arange(keys_n),
         "ranks_n": np.bincount(joined(launched), minlength=keys_n).astype(np.int64),
         **rich,
         "second_mode": medians.modes,
         "shape_mix": _mixed(medians),
     }
-    order = ("-excess_ns", "-total_ns", "name", "config")
-    return shown.limited(columns, columns["key"], (), order)
 
 
-def rank_tail_columns(
-    medians: Medians,
-    parts: RankParts,
-    burst_pct: npt.NDArray[Any],
-    shown: ShownKeys,
+def rank_tail_numbers(
+    medians: Medians, parts: RankParts, beyond: Sequence[Beyond], burst_pct: npt.NDArray[Any]
 ) -> Columns:
-    """Return the table rank_tails: one row a kernel and configuration on a device of a rank.
+    """Return the numbers of the table rank_tails; column `key` has the key of each row.
 
     Args:
+        beyond: Of each rank, what its rows have beyond the medians.
         burst_pct: Its column, in the order of `parts`.
     """
     rows_n = [len(tails.key) for _, tails in parts]
@@ -82,12 +63,14 @@ def rank_tail_columns(
         OrderStatistics.joined([tails.order for _, tails in parts]),
         joined([tails.total_ns for _, tails in parts]),
         np.repeat(np.array(rank_ns, dtype=np.int64), rows_n),
-        Beyond.joined([_beyond(tails, medians) for _, tails in parts]),
+        Beyond.joined(beyond),
     )
     everywhere = np.where(medians.moments.n[code] > 0, medians.twice[code] / 2, np.nan)
-    columns = {
+    return {
+        "key": code,
         **rank_columns([(rank, n) for (rank, _), n in zip(parts, rows_n, strict=True)]),
         "device_id": joined([tails.device_id for _, tails in parts]),
+        "communication": medians.communication[code],
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
@@ -95,8 +78,6 @@ def rank_tail_columns(
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
         "longest_start_ns": nullable(joined([tails.longest_start_ns for _, tails in parts])),
     }
-    order = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
-    return shown.limited(columns, code, ("rank", "file", "device_id"), order)
 
 
 def _step_columns(parts: RankParts) -> Columns:
@@ -123,14 +104,17 @@ def _step_columns(parts: RankParts) -> Columns:
     }
 
 
-def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
+def tail_rank_columns(numbers: Columns, parts: RankParts) -> Columns:
     """Return the table tail_ranks: the sums of each device of each rank, communication left out.
 
     A rank that is slow makes the others wait in that.
+
+    Args:
+        numbers: As `rank_tail_numbers` gives them.
     """
     spans = [(rank, tails, device_id) for rank, tails in parts for device_id in tails.windows_ns]
     places = [(rank.number, device_id) for rank, _, device_id in spans]
-    frame = pd.DataFrame({name: rank_tails[name] for name in (*_PLACE, "communication", *_SUMS)})
+    frame = pd.DataFrame({name: numbers[name] for name in (*_PLACE, "communication", *_SUMS)})
     sums = frame[~frame["communication"]].groupby([*_PLACE])[[*_SUMS]].sum()
     sums = sums.reindex(pd.MultiIndex.from_tuples(places, names=_PLACE), fill_value=0)
     whole = {name: sums[name].to_numpy(np.int64) for name in _SUMS}
@@ -172,12 +156,6 @@ def duration_columns(kernels: KernelTails, worst: Sequence[int], labels: Sequenc
         "launches_n": binned.count,
         "up_to_pct": percent(up_to_n, total[binned.group]),
     }
-
-
-def _beyond(tails: RankTails, medians: Medians) -> Beyond:
-    """Return what each row of a rank has beyond the medians over all ranks."""
-    twice = medians.twice[medians.codes(tails.keys)][tails.key]
-    return beyond_medians(tails.counts.widened(), twice, len(tails.key))
 
 
 def _mixed(medians: Medians) -> npt.NDArray[np.bool_]:

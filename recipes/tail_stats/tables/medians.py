@@ -9,7 +9,7 @@ import numpy as np
 
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.tails import beyond_medians, second_modes, twice_medians
+from nsys_llm.numeric.tails import Beyond, beyond_medians, second_modes, twice_medians
 from nsys_llm.report.columns import Columns, taken
 from nsys_llm.trace.identity import Rank
 
@@ -49,6 +49,11 @@ class Medians:
         if keys == self.keys:  # compares by identity first, which takes no time
             return np.arange(len(keys))
         return key_codes(keys, self._place)
+
+    def beyond_of(self, tails: RankTails) -> Beyond:
+        """Return what each row of a rank has beyond the medians over all ranks."""
+        twice = self.twice[self.codes(tails.keys)][tails.key]
+        return beyond_medians(tails.counts.widened(), twice, len(tails.key))
 
     def configs(self, code: IntArray) -> Columns:
         """Return name and configuration of some keys, in columns and as texts."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
+from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.longest import among_largest
+from nsys_llm.numeric.tails import Beyond
 from nsys_llm.report.columns import Columns, sorted_columns, taken
+from nsys_llm.view.text import counted
 
 from .medians import Medians, RankParts
 
@@ -23,6 +26,9 @@ from .medians import Medians, RankParts
 MANY: Final = 10_000
 #: Percentage of a rank's kernel time from which on a configuration has a row of its own then.
 LEAST_PCT: Final = 0.01
+#: So many with most time beyond the median have one, too, and so many with most time in outliers
+#: on one device, which findings are about.
+MOST_SLOW: Final = 1_000
 #: Name of the row of all others.
 REST: Final = "(other kernels)"
 #: What that row has as sums, and what as false; anything else is null.
@@ -37,60 +43,55 @@ _FLAGS: Final = (
 
 @dataclass(frozen=True)
 class ShownKeys:
-    """Keys that have rows, shape (keys,), and the texts of all."""
+    """Which keys have rows, shape (keys,), and the texts of all."""
 
     medians: Medians
     shown: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, medians: Medians, parts: RankParts, listed: IntArray) -> ShownKeys:
-        """Choose communication, what takes `LEAST_PCT` of any rank's time, and what is listed.
+    def of(
+        cls, medians: Medians, parts: RankParts, beyond: Sequence[Beyond], listed: IntArray
+    ) -> ShownKeys:
+        """Choose communication, what takes much time in all or in its tail, and what is listed.
 
         Args:
+            beyond: Of each rank, what its rows have beyond the medians.
             listed: Keys of launches that other tables list.
         """
         if len(medians.keys) <= MANY:
             return cls(medians, np.ones(len(medians.keys), dtype=bool))
-        shown = medians.communication.copy()
+        shown = medians.communication | among_largest(medians.beyond.twice, MOST_SLOW)
+        codes = [medians.codes(tails.keys) for _, tails in parts]
+        for code, (_, tails) in zip(codes, parts, strict=True):
+            total_ns = summed(tails.key, tails.total_ns, len(tails.keys))
+            shown[code[100 * total_ns >= LEAST_PCT * total_ns.sum()]] = True
+        key = joined([code[tails.key] for code, (_, tails) in zip(codes, parts, strict=True)])
+        slow = joined([some.outliers_twice for some in beyond])
+        slow = np.where(medians.communication[key], 0, slow)
+        shown[key[among_largest(slow, MOST_SLOW) & (slow > 0)]] = True
         shown[listed] = True
-        for _, tails in parts:
-            large = 100 * tails.total_ns >= LEAST_PCT * tails.total_ns.sum()
-            shown[medians.codes(tails.keys)[tails.key[large]]] = True
         return cls(medians, shown)
 
-    def limited(
-        self, columns: Columns, code: IntArray, place: Sequence[str], order: Sequence[str]
-    ) -> Columns:
-        """Return the rows that are shown, sorted; after them the others of each place as one.
+    def rows(self, numbers: Columns, order: Sequence[str]) -> Columns:
+        """Return the rows that are shown, sorted, with their texts.
 
         Args:
-            columns: Without texts.
-            code: Key of each row.
-            place: Columns that name a place.
+            numbers: Columns without texts; `key` has the key of each row.
             order: See `sorted_columns`.
         """
-        kept = self.shown[code]
-        rows = {**taken(columns, np.flatnonzero(kept)), **self.medians.configs(code[kept])}
-        rows = sorted_columns(rows, *order)
-        if kept.all():
+        rows = taken(numbers, np.flatnonzero(self.shown[numbers["key"]]))
+        return sorted_columns({**rows, **self.medians.configs(rows["key"])}, *order)
+
+    def with_rest(self, rows: Columns, numbers: Columns) -> Columns:
+        """Return the rows of keys, and after them one that stands for those not shown, if any."""
+        others_n = int((~self.shown).sum())
+        if not others_n:
             return rows
-        rest = _rest(columns, ~kept, place)
-        rest |= dict.fromkeys(_FLAGS, [False] * len(rest["name"]))
-        nothing = [None] * len(rest["name"])
-        return {name: [*values, *rest.get(name, nothing)] for name, values in rows.items()}
-
-
-def _rest(columns: Columns, chosen: npt.NDArray[np.bool_], place: Sequence[str]) -> dict[str, Any]:
-    """Return a row for the chosen ones of each place."""
-    names = (*place, *_SUMS)
-    frame = pd.DataFrame({name: columns[name] for name in names})[chosen]
-    groups = frame.groupby(list(place) or np.zeros(len(frame)))
-    sums = groups[list(_SUMS)].sum().reset_index()
-    texts = [f"{rows_n:,} configurations" for rows_n in groups.size()]
-    return {
-        **{name: sums[name].tolist() for name in names},
-        "name": [REST] * len(texts),
-        "config": texts,
-        "label": [f"{REST} [{text}]" for text in texts],
-        "ranks_n": [int(columns["ranks_n"][chosen].max())] if "ranks_n" in columns else [],
-    }
+        config = counted(others_n, "configuration")
+        rest = {
+            **{name: numbers[name][~self.shown].sum() for name in _SUMS},
+            **dict.fromkeys(_FLAGS, False),
+            "ranks_n": numbers["ranks_n"][~self.shown].max(),
+            **{"name": REST, "config": config, "label": f"{REST} [{config}]"},
+        }
+        return {name: [*values, rest.get(name)] for name, values in rows.items()}

@@ -8,6 +8,7 @@ from typing import Any, Final
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import delays_ns
 from nsys_llm.analyses.wall.of_matched import matched
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
@@ -15,12 +16,7 @@ from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
 from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
 from .collectives import clock_columns, collective_columns, coverage_rows, sequence_rows
-from .kernels import (
-    duration_columns,
-    rank_tail_columns,
-    tail_rank_columns,
-    tails_columns,
-)
+from .kernels import duration_columns, rank_tail_numbers, tail_numbers, tail_rank_columns
 from .medians import Medians
 from .outliers import outlier_columns, outlying
 from .shown import ShownKeys
@@ -28,6 +24,8 @@ from .stragglers import straggler_rows
 
 #: Configurations with a histogram of their own.
 _WORST: Final = 12
+_ORDER: Final = ("-excess_ns", "-total_ns", "name", "config")
+_RANK_ORDER: Final = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
 
 
 def tabulate(
@@ -53,15 +51,18 @@ def _kernel_columns(
     listed = outliers.take(slice(options["top"]))
     events = outlier_events(outliers, medians, parts)
     bursts = clusters(events, medians, parts, options)
+    beyond = [medians.beyond_of(tails) for _, tails in parts]
     rows_n = sum(len(tails.key) for _, tails in parts)
-    shown = ShownKeys.of(medians, parts, listed.numbers["key"])
-    rank_tails = rank_tail_columns(medians, parts, burst_pcts(events, bursts, rows_n), shown)
-    tails = tails_columns(kernels, medians, parts, shown)
-    worst = [key for key in tails.pop("key")[: min(_WORST, options["top"])] if key is not None]
+    by_rank = rank_tail_numbers(medians, parts, beyond, burst_pcts(events, bursts, rows_n))
+    numbers = tail_numbers(kernels, medians, parts)
+    together = [outliers.numbers["key"][rows] for rows, _ in bursts]
+    shown = ShownKeys.of(medians, parts, beyond, joined([listed.numbers["key"], *together]))
+    tails, rank_tails = shown.rows(numbers, _ORDER), shown.rows(by_rank, _RANK_ORDER)
+    worst, _ = tails.pop("key")[: min(_WORST, options["top"])], rank_tails.pop("key")
     return {
-        "tails": tails,
+        "tails": shown.with_rest(tails, numbers),
         "rank_tails": rank_tails,
-        "tail_ranks": tail_rank_columns(rank_tails, parts),
+        "tail_ranks": tail_rank_columns(by_rank, parts),
         "outliers": outlier_columns(listed, medians, ranks, options),
         "outlier_clusters": cluster_rows(bursts, outliers, medians, ranks, options),
         "tail_durations": duration_columns(kernels, worst, tails["label"]),

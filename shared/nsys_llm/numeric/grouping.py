@@ -153,10 +153,16 @@ def equals_before_n(codes: IntArray, wanted: IntArray, until: IntArray) -> IntAr
 
     Args:
         codes: Shape (n,), 0 and more.
-        wanted: Shape (k,).
+        wanted: Shape (k,), each among the codes.
         until: Shape (k,).
     """
-    order = order_by_code(codes)
+    is_wanted = np.zeros(int(codes.max(initial=-1)) + 1, dtype=bool)
+    is_wanted[wanted] = True
+    if is_wanted.all():
+        order = order_by_code(codes)
+    else:  # of very many codes few are wanted, and the others need no sort
+        rows = np.flatnonzero(is_wanted[codes])
+        order = rows[order_by_code(codes[rows])]
     places, first = codes[order] * codes.size + order, wanted * codes.size
     return np.searchsorted(places, first + until) - np.searchsorted(places, first)
 

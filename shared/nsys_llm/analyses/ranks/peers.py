@@ -76,7 +76,7 @@ class Gpu:
 
     @cached_property
     def kernels(self) -> Mapping[str, IntArray]:
-        """Those of kernels that compute."""
+        """Launches and their time by name, of kernels that compute."""
         return {name: some for name, some in self._names.items() if not is_communication(name)}
 
     @cached_property
@@ -99,8 +99,9 @@ class Gpu:
     def communication(self) -> Mapping[str, int]:
         """Launches by operation of communication."""
         counts = Counter[str]()
-        for name in self._names.keys() - self.kernels.keys():
-            counts[operation_of(name)] += int(self._names[name][0])
+        for name, (launches_n, _) in self._names.items():
+            if is_communication(name):
+                counts[operation_of(name)] += int(launches_n)
         return counts
 
 
