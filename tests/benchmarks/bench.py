@@ -60,12 +60,12 @@ SUMS: Final = (
 GAPS: Final = "gpu_gaps --gap 0 --rows -1"
 RANGES: Final = "nvtx_gpu_proj_trace"
 MATCHES: Final = (
-    Match("llm_hotspots", SUMS, 8),
-    Match("tail_stats", ("cuda_gpu_kern_sum",), 6),
-    Match("idle_gaps", (GAPS,), 15),
-    Match("nvtx_phase_attribution", (RANGES,), 18),
+    Match("llm_hotspots", SUMS, 7),
+    Match("tail_stats", ("cuda_gpu_kern_sum",), 4.5),
+    Match("idle_gaps", (GAPS,), 11),
+    Match("nvtx_phase_attribution", (RANGES,), 16),
     Match("nvtx_phase_attribution", ("nvtx_gpu_proj_sum",), 8, parquet=True),
-    Match(OVERVIEW, (*SUMS, GAPS, RANGES), 8),
+    Match(OVERVIEW, (*SUMS, GAPS, RANGES), 9),
 )
 
 
