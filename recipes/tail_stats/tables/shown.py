@@ -60,7 +60,8 @@ class ShownKeys:
         """
         if len(medians.keys) <= MANY:
             return cls(medians, np.ones(len(medians.keys), dtype=bool))
-        shown = medians.communication | among_largest(medians.beyond.twice, MOST_SLOW)
+        tail = medians.beyond.twice
+        shown = medians.communication | (among_largest(tail, MOST_SLOW) & (tail > 0))
         codes = [medians.codes(tails.keys) for _, tails in parts]
         for code, (_, tails) in zip(codes, parts, strict=True):
             total_ns = summed(tails.key, tails.total_ns, len(tails.keys))
