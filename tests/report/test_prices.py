@@ -147,6 +147,7 @@ def test_who_waits_for_a_host_gains_what_it_comes_earlier():
     assert (price.about_ns, price.bound_ns) == (170, 170)
     assert price_of(Change("host"), **verdict("slow_gpu", 50)).bound_ns == 120
     assert price_of(Change("rank"), **verdict("late_host", 50)).bound_ns == 120
+    assert price_of(Change("rank"), **verdict("late", 50)).bound_ns == 50
 
 
 def test_a_rank_for_whom_nobody_waits_has_no_price():

@@ -65,7 +65,7 @@ def _waits_expose_host(host: Opportunity, wait: Opportunity, every: Sequence[Opp
 
 
 def _is_late_by_host(part: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
-    """The rank's host is late or pauses, and the part takes at least half of what that may gain.
+    """The rank's host is late or pauses, and the part takes at least half of what that gains.
 
     The part's time is measured; a replay may price it far lower, as others hold the step up too.
     """
@@ -73,7 +73,7 @@ def _is_late_by_host(part: Opportunity, rank: Opportunity, every: Sequence[Oppor
     of = part.cause.rank if part.cause.kind == "host" else _rank_of(part)
     same = of == rank.cause.rank and rank.cause.detail in HOST_VERDICTS
     time_ns = max(finding.impact_ns for _, finding in part.sources)
-    return same and rank.is_shown and 2 * time_ns >= (rank.price.bound_ns or 0)
+    return same and rank.is_shown and 2 * time_ns >= rank.price.gain_ns
 
 
 def _not_replayed(wait: Opportunity, host: Opportunity, every: Sequence[Opportunity]) -> bool:

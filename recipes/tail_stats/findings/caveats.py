@@ -29,8 +29,7 @@ def caveats(tables: Tables) -> list[str]:
 
 
 def _few_launches(tails: pd.DataFrame) -> list[str]:
-    tails = tails[tails["name"] != REST]
-    few = tails["launches_n"] < LEAST_VALUES_OF_A_TAIL
+    few = (tails["launches_n"] < LEAST_VALUES_OF_A_TAIL) & (tails["name"] != REST)
     total_ns = int(tails["total_ns"].sum())
     few_pct = 100.0 * int(tails.loc[few, "total_ns"].sum()) / total_ns if total_ns else 0.0
     if few_pct < _FEW_PCT:
@@ -44,9 +43,9 @@ def _few_launches(tails: pd.DataFrame) -> list[str]:
 
 def _many_configurations(tails: pd.DataFrame) -> list[str]:
     return [
-        f"{row['config']}, each with less than {LEAST_PCT} % of the kernel time of every rank and "
-        f"few slow launches, take {format_percent(row['total_pct'])} together: one row of `tails`, "
-        f"{quoted(REST)}, has their sums."
+        f"{row['config']} with less than {LEAST_PCT} % of the kernel time of every rank each, and "
+        f"without much in slow launches, take {format_percent(row['total_pct'])} together: one row "
+        f"of `tails`, {quoted(REST)}, has their sums."
         for row in records(tails[tails["name"] == REST])
     ]
 

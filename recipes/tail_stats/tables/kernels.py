@@ -12,6 +12,7 @@ import pandas as pd
 from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import Beyond, ratio
 from nsys_llm.numeric.time_bins import log_edges
 from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
@@ -27,7 +28,7 @@ SHAPE_RATIO: Final = 2.0
 
 
 def tail_numbers(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
-    """Return the numbers of the table tails, a row a key; of column `key` the positions of keys."""
+    """Return the numbers of the table tails; column `key` has the key of each row, in order."""
     keys_n = len(kernels.keys)
     codes = [medians.codes(tails.keys)[tails.key] for _, tails in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
@@ -137,7 +138,7 @@ _PLACE: Final = ("rank", "device_id")
 _SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
 
 
-def duration_columns(kernels: KernelTails, worst: Sequence[int], labels: Sequence[str]) -> Columns:
+def duration_columns(kernels: KernelTails, worst: IntArray, labels: Sequence[str]) -> Columns:
     """Return how the durations of the worst keys are spread, by a log axis."""
     place = np.full(len(kernels.keys), -1, dtype=np.int64)
     place[worst] = np.arange(len(worst))

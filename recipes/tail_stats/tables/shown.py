@@ -43,7 +43,7 @@ _FLAGS: Final = (
 
 @dataclass(frozen=True)
 class ShownKeys:
-    """Which keys have rows, shape (keys,), and the texts of all."""
+    """Which keys have rows, shape (keys,)."""
 
     medians: Medians
     shown: npt.NDArray[np.bool_]
@@ -68,7 +68,7 @@ class ShownKeys:
             shown[code[100 * total_ns >= LEAST_PCT * total_ns.sum()]] = True
         key = joined([code[tails.key] for code, (_, tails) in zip(codes, parts, strict=True)])
         slow = joined([some.outliers_twice for some in beyond])
-        slow = np.where(medians.communication[key], 0, slow)
+        slow = np.where(medians.communication[key] | medians.modes[key], 0, slow)
         shown[key[among_largest(slow, MOST_SLOW) & (slow > 0)]] = True
         shown[listed] = True
         return cls(medians, shown)

@@ -58,7 +58,8 @@ def _kernel_columns(
     together = [outliers.numbers["key"][rows] for rows, _ in bursts]
     shown = ShownKeys.of(medians, parts, beyond, joined([listed.numbers["key"], *together]))
     tails, rank_tails = shown.rows(numbers, _ORDER), shown.rows(by_rank, _RANK_ORDER)
-    worst, _ = tails.pop("key")[: min(_WORST, options["top"])], rank_tails.pop("key")
+    worst = tails.pop("key")[: min(_WORST, options["top"])]
+    del rank_tails["key"]
     return {
         "tails": shown.with_rest(tails, numbers),
         "rank_tails": rank_tails,

@@ -23,7 +23,7 @@ from nsys_llm.analyses.ranks.groups import Group
 from nsys_llm.analyses.ranks.lateness import Arrivals
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
 from nsys_llm.analyses.ranks.schedule import Line
-from nsys_llm.analyses.ranks.verdicts import BY_LATENESS, NO_PEERS, ONE_RANK, RankVerdict, Verdict
+from nsys_llm.analyses.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import HOST, IDLE, idle_group
 from nsys_llm.trace.identity import RankKey
@@ -43,6 +43,9 @@ _FEW_KERNELS: Final = 0.5
 #: this share of the span.
 _PAUSE_TIMES: Final = 5
 _LEAST_PAUSES: Final = 0.03
+
+#: Verdicts of which the lateness is the price, not the compute time.
+_BY_LATENESS: Final = ("late_host", "late", "pauses")
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -160,7 +163,7 @@ class _Peer:
             paused = self._paused(late_ns, more_ns + group.held_ns[self._row_at])
             verdict = "pauses" if paused is not None else None
         if verdict not in (None, "profiler"):
-            lost_ns = late_ns if verdict in BY_LATENESS else more_ns
+            lost_ns = late_ns if verdict in _BY_LATENESS else more_ns
             about_ns = self._price(lost_ns, verdict, paused)
         return replace(
             row,
@@ -266,7 +269,7 @@ class _Peer:
         about = min(share * float(lost_ns.sum()), most_ns)
         # What other steps cost is known of none that a filter or the capture cuts.
         about *= self._gpu.steps_n / max(self._group.steps.size, 1)
-        if verdict not in BY_LATENESS:
+        if verdict not in _BY_LATENESS:
             about *= self._of_pipeline(float(more_ns.sum()))
         return round(about) if about > 0 else None
 

@@ -18,8 +18,6 @@ Verdict = Literal[
 ]
 #: Verdicts on ranks whose host makes others wait.
 HOST_VERDICTS: Final = frozenset(("late_host", "slow_host", "pauses"))
-#: Verdicts of which the lateness is the price, not the compute time.
-BY_LATENESS: Final = ("late_host", "late", "pauses")
 _OF_COMPUTE: Final = ("wall", "device_steps", "rank_kernels")
 _OF_LATENESS: Final = ("wall", "device_steps", "stragglers")
 #: Tables that hold the evidence of a verdict, of whichever recipe.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nsys_llm.analyses.ranks.verdicts import BY_LATENESS, HOST_VERDICTS
+from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import PERFORMANCE, Finding
 from nsys_llm.report.price import Basis, Price
@@ -159,6 +159,8 @@ class Prices:
     def _rank(self, gpu: Gpu, change: Change) -> _Size:
         """What the judge of ranks says, and at most all that the rank has beyond its peers.
 
+        Where its host is late, all that its GPU idles for the host.
+
         The others may wait for less of that. A replay leaves more in place.
         """
         row = self._verdicts.get(gpu)
@@ -167,8 +169,7 @@ class Prices:
         about_ns, more_ns = float(row["about_ns"]), self._more_ns(gpu)
         steps_n = self._steps.in_span(gpu, self._walls.span_ns(*gpu)) or 0.0
         late_ns = (row["late_ns"] or 0.0) * steps_n
-        # A host that is late to collectives may be late elsewhere, too.
-        idle_ns = self._walls.host_idle_ns(gpu) if row["verdict"] in BY_LATENESS else 0
+        idle_ns = self._walls.host_idle_ns(gpu) if row["verdict"] in HOST_VERDICTS else 0
         return _Size(_OF_RANKS, max(about_ns, more_ns, late_ns, idle_ns), about_ns, about_ns)
 
     def _stages(self, gpu: Gpu, change: Change) -> _Size:
