@@ -45,6 +45,7 @@ def replayed(kind, about_ns, **given):
 POINTWISE = item("kernels", 200, detail="pointwise")
 RANK = item("rank", 300, bound_ns=320, rank=1, detail="late_host")
 PLACE = item("place", bound_ns=90, rank=1, detail="decode")
+HOST = replayed("host", 30, rank=1, impact_ns=160)
 
 
 @pytest.mark.parametrize(
@@ -81,17 +82,9 @@ PLACE = item("place", bound_ns=90, rank=1, detail="decode")
         ),
         (item("host", 160, rank=1), RANK, item("rank", 300, rank=1, detail="slow_gpu")),
         # As long as half of what that gains, whatever a replay says.
-        (
-            replayed("host", 30, rank=1, impact_ns=160),
-            RANK,
-            item("rank", 322, rank=1, detail="late_host"),
-        ),
+        (HOST, RANK, item("rank", 322, rank=1, detail="late_host")),
         # What is not shown hides nothing.
-        (
-            replayed("host", 30, rank=1, impact_ns=160),
-            RANK,
-            item("rank", 9, bound_ns=320, rank=1, detail="late_host"),
-        ),
+        (HOST, RANK, item("rank", 9, bound_ns=320, rank=1, detail="late_host")),
         (item("wait", detail="cudaStreamSynchronize"), item("host", 80), item("queued", 80)),
         (
             replayed("host", 100),
