@@ -106,7 +106,7 @@ def _launches(medians: Medians, parts: RankParts) -> pd.DataFrame:
     columns = {
         "owner": [np.full(tails.key.size, place) for place, (_, tails) in enumerate(parts)],
         "device_id": [tails.device_id for _, tails in parts],
-        "key": [medians.codes(tails.keys)[tails.key] for _, tails in parts],
+        "key": [medians.rows[rank.key] for rank, _ in parts],
         "launches_n": [tails.moments.n for _, tails in parts],
     }
     launches = pd.DataFrame({name: joined(values) for name, values in columns.items()})

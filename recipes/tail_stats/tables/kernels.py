@@ -30,7 +30,7 @@ SHAPE_RATIO: Final = 2.0
 def tail_numbers(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
     """Return the numbers of the table tails; column `key` has the key of each row, in order."""
     keys_n = len(kernels.keys)
-    codes = [medians.codes(tails.keys)[tails.key] for _, tails in parts]
+    codes = [medians.rows[rank.key] for rank, _ in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
     rich = tail_columns(
         medians.moments, medians.order, total_ns, int(total_ns.sum()), medians.beyond
@@ -57,7 +57,7 @@ def rank_tail_numbers(
         burst_pct: Its column, in the order of `parts`.
     """
     rows_n = [len(tails.key) for _, tails in parts]
-    code = joined([medians.codes(tails.keys)[tails.key] for _, tails in parts])
+    code = joined([medians.rows[rank.key] for rank, _ in parts])
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
     rich = tail_columns(
         Moments.joined([tails.moments for _, tails in parts]),

@@ -29,6 +29,7 @@ class Medians:
         beyond: What launches take beyond it.
         modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
         communication: Which move data between GPUs.
+        rows: Of each rank, the position of the key of each of its rows.
     """
 
     def __init__(self, kernels: KernelTails) -> None:
@@ -39,20 +40,22 @@ class Medians:
         self.beyond = beyond_medians(kernels.counts, self.twice, len(kernels.keys))
         self.modes = second_modes(kernels.counts, self.twice, len(kernels.keys))
         self.communication = np.array([bool(key[1]) for key in kernels.keys], dtype=bool)
+        self.rows = {
+            rank: self._codes(tails.keys)[tails.key] for rank, tails in kernels.ranks.items()
+        }
 
     @cached_property
     def _place(self) -> dict[Key, int]:
         return {key: index for index, key in enumerate(self.keys)}
 
-    def codes(self, keys: Sequence[Key]) -> IntArray:
-        """Return the position of each key."""
+    def _codes(self, keys: Sequence[Key]) -> IntArray:
         if keys == self.keys:  # compares by identity first, which takes no time
             return np.arange(len(keys))
         return key_codes(keys, self._place)
 
-    def beyond_of(self, tails: RankTails) -> Beyond:
+    def beyond_of(self, rank: Rank, tails: RankTails) -> Beyond:
         """Return what each row of a rank has beyond the medians over all ranks."""
-        twice = self.twice[self.codes(tails.keys)][tails.key]
+        twice = self.twice[self.rows[rank.key]]
         return beyond_medians(tails.counts.widened(), twice, len(tails.key))
 
     def configs(self, code: IntArray) -> Columns:

@@ -62,11 +62,11 @@ class ShownKeys:
             return cls(medians, np.ones(len(medians.keys), dtype=bool))
         tail = medians.beyond.twice
         shown = medians.communication | (among_largest(tail, MOST_SLOW) & (tail > 0))
-        codes = [medians.codes(tails.keys) for _, tails in parts]
-        for code, (_, tails) in zip(codes, parts, strict=True):
+        for rank, tails in parts:
             total_ns = summed(tails.key, tails.total_ns, len(tails.keys))
-            shown[code[100 * total_ns >= LEAST_PCT * total_ns.sum()]] = True
-        key = joined([code[tails.key] for code, (_, tails) in zip(codes, parts, strict=True)])
+            large = 100 * total_ns >= LEAST_PCT * total_ns.sum()
+            shown[medians.rows[rank.key][large[tails.key]]] = True
+        key = joined([medians.rows[rank.key] for rank, _ in parts])
         slow = joined([some.outliers_twice for some in beyond])
         slow = np.where(medians.communication[key] | medians.modes[key], 0, slow)
         shown[key[among_largest(slow, MOST_SLOW) & (slow > 0)]] = True

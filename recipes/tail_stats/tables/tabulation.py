@@ -51,7 +51,7 @@ def _kernel_columns(
     listed = outliers.take(slice(options["top"]))
     events = outlier_events(outliers, medians, parts)
     bursts = clusters(events, medians, parts, options)
-    beyond = [medians.beyond_of(tails) for _, tails in parts]
+    beyond = [medians.beyond_of(rank, tails) for rank, tails in parts]
     rows_n = sum(len(tails.key) for _, tails in parts)
     by_rank = rank_tail_numbers(medians, parts, beyond, burst_pcts(events, bursts, rows_n))
     numbers = tail_numbers(kernels, medians, parts)
