@@ -75,7 +75,7 @@ def _are_conversions(part: Opportunity, whole: Opportunity, *_: object) -> bool:
 
 
 def _is_of_experts(rank: Opportunity, experts: Opportunity, *_: object) -> bool:
-    return rank.cause.detail == "more_work" and experts.price.gain_ns >= 2 * rank.price.gain_ns
+    return rank.cause.note == "more_work" and experts.price.gain_ns >= 2 * rank.price.gain_ns
 
 
 def _is_waited_for(waiting: Opportunity, other: Opportunity, *_: object) -> bool:
@@ -97,7 +97,7 @@ def _is_late_by_host(part: Opportunity, rank: Opportunity, *_: object) -> bool:
     The part's time is measured; a replay may price it far lower, as others hold the step up too.
     """
     time_ns = max(finding.impact_ns for _, finding in part.sources)
-    is_late = rank.is_shown and rank.cause.detail in HOST_VERDICTS
+    is_late = rank.is_shown and rank.cause.note in HOST_VERDICTS
     return is_late and _same_rank(part, rank) and 2 * time_ns >= rank.price.gain_ns
 
 
@@ -115,7 +115,7 @@ def _is_idle(place: Opportunity, cause: Opportunity, *_: object) -> bool:
 
 def _grows(place: Opportunity, rank: Opportunity, *_: object) -> bool:
     """Its work grows in them; where a rank pauses, also the others' who wait for it."""
-    waits = rank.cause.detail == "pauses" or _same_rank(place, rank)
+    waits = rank.cause.note == "pauses" or _same_rank(place, rank)
     return place.price.wall_classes != (IDLE,) and waits
 
 
@@ -128,7 +128,7 @@ JOINS: Final = (
     ),
     Join("rank", ("experts",), _is_of_experts),
     # Whom the row before leaves: no experts are worth twice as much.
-    Join("experts", ("rank",), lambda _, rank, __: rank.cause.detail == "more_work"),
+    Join("experts", ("rank",), lambda _, rank, __: rank.cause.note == "more_work"),
     Join("waiting", ("rank", "stage", "schedule", "experts"), _is_waited_for),
     Join("copies", ("copies",), _of_any_kind),
     Join("wait", ("copies",), _blocks),

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import CAPTURE, PERFORMANCE, Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Rule
@@ -138,7 +137,7 @@ def _finding(rule: Rule, rows: Sequence[Record], hosts: dict[int, str | None]) -
     host, listed_ranks = hosts.get(rank), listed([str(item) for item in ranks[:_MOST]])
     kernel = worst["kernel"]
     return rule.finding(
-        cause=Cause("stage" if is_stage else "rank", rank, device_id, rule.id),
+        cause=Cause("stage" if is_stage else "rank", rank, device_id, note=rule.id),
         change=None if rule.kind == CAPTURE else Change("stages" if is_stage else "rank"),
         details="Its compute beside others is not known." if worst["more_pct"] is None else "",
         fields={
