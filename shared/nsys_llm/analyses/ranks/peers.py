@@ -9,7 +9,7 @@ with other requests do not. Stages of a pipeline may launch the same kernels, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -69,22 +69,29 @@ class Gpu:
 
     @cached_property
     def _names(self) -> Mapping[str, IntArray]:
-        """Launches and their time by name: arrays of shape (2,)."""
         names, rows = self.work.names, self.work.launches
         sums = np.array([exact_sums(rows[:, 0], some, len(names)) for some in rows[:, 7:9].T])
         return {names[code]: sums[:, code] for code in distinct(rows[:, 0]).tolist()}
 
     @cached_property
     def kernels(self) -> Mapping[str, IntArray]:
-        """Launches and their time by name, of kernels that compute."""
+        """Launches and their time by name, arrays of shape (2,), of kernels that compute."""
         return {name: some for name, some in self._names.items() if not is_communication(name)}
 
     @cached_property
     def operations(self) -> Mapping[str, int]:
         """Launches by operation; a name without one by itself."""
+        return self._counted(self.kernels, lambda name: self.rules.classify(name).operation or name)
+
+    @cached_property
+    def communication(self) -> Mapping[str, int]:
+        """Launches by operation of communication."""
+        return self._counted(filter(is_communication, self._names), operation_of)
+
+    def _counted(self, names: Iterable[str], key: Callable[[str], str]) -> Mapping[str, int]:
         counts = Counter[str]()
-        for name, (launches_n, _) in self.kernels.items():
-            counts[self.rules.classify(name).operation or name] += int(launches_n)
+        for name in names:
+            counts[key(name)] += int(self._names[name][0])
         return counts
 
     @cached_property
@@ -94,15 +101,6 @@ class Gpu:
         counts = {row[:7]: row[7] for row in rows if not is_communication(row[0])}
         whole = max(sum(counts.values()), 1)
         return {key: n / whole for key, n in counts.items()}
-
-    @cached_property
-    def communication(self) -> Mapping[str, int]:
-        """Launches by operation of communication."""
-        counts = Counter[str]()
-        for name, (launches_n, _) in self._names.items():
-            if is_communication(name):
-                counts[operation_of(name)] += int(launches_n)
-        return counts
 
 
 def in_common(one: _Mix, other: _Mix) -> float:
@@ -127,29 +125,24 @@ def peer_groups(
     devices = [(numbers[gpu.rank.key], gpu.wall.device_id, gpu.compute_ns) for gpu in gpus]
     places = device_places(*np.array(devices, dtype=np.int64).reshape(-1, 3).T).tolist()
     groups: list[list[int]] = []
-    near: dict[tuple[int, int | None], list[list[int]]] = {}
     for at, gpu in enumerate(gpus):
-        some = near.setdefault((places[at], apart[at]), [])
-        for group in some:
+        for group in groups:
             first = group[0]
-            if _alike(gpus[first], gpu, None if joined is None else joined[first] == joined[at]):
+            near = (places[first], apart[first]) == (places[at], apart[at])
+            together = None if joined is None else joined[first] == joined[at]
+            if near and _alike(gpus[first], gpu, together):
                 group.append(at)
                 break
         else:
-            some.append([at])
-            groups.append(some[-1])
+            groups.append([at])
     return groups
-
-
-def _meet(one: Gpu, other: Gpu) -> bool:
-    """Return whether two communicate in the same way, and equally often."""
-    most_n = max(sum(gpu.communication.values()) for gpu in (one, other))
-    return most_n > 0 and in_common(one.communication, other.communication) >= COMMON * most_n
 
 
 def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
     if together is None:
-        together = _meet(one, other)
+        most_n = max(sum(gpu.communication.values()) for gpu in (one, other))
+        met_n = in_common(one.communication, other.communication)
+        together = most_n > 0 and met_n >= COMMON * most_n
     if together:
         # One that launches more of some has more work: what the other does is what they share.
         less_n, more_n = sorted(sum(gpu.operations.values()) for gpu in (one, other))
