@@ -99,26 +99,24 @@ STAGE_RULES: Final = {
 
 def rank_findings(tables: Tables, rules: Mapping[str, Rule] = RULES) -> list[Finding]:
     """Return the findings of some verdicts: of a machine or stage one, else one a GPU."""
-    frame = tables["rank_verdicts"]
+    frame = tables["rank_verdicts"].join(tables["files"]["host"], on="rank")
     rows = records(frame[frame["verdict"].isin(list(rules))])
-    hosts = {row["Rank"]: row["host"] for row in records(tables["files"][["host"]].reset_index())}
-    keyed = [{**row, "item": _item(row, hosts)} for row in rows]
-    groups = grouped(keyed, "verdict", "item").items()
-    return [_finding(rules[verdict], some, hosts) for (verdict, _), some in groups]
+    groups = grouped(({**row, "item": _item(row)} for row in rows), "verdict", "item")
+    return [_finding(rules[verdict], some) for (verdict, _), some in groups.items()]
 
 
-def _item(row: Record, hosts: dict[int, str | None]) -> object:
+def _item(row: Record) -> object:
     """Return what the rows of one finding share."""
-    shared = {"slow_host": hosts.get(row["rank"]), "slow_stage": row["stage"]}
+    shared = {"slow_host": row["host"], "slow_stage": row["stage"]}
     return shared.get(row["verdict"], (row["rank"], row["device_id"]))
 
 
-def _finding(rule: Rule, rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
+def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
     worst = max(rows, key=lambda row: row["about_ns"] or 0)
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     ranks, is_stage = sorted({int(row["rank"]) for row in rows}), rule.id in STAGE_RULES
-    host, listed_ranks = hosts.get(rank), listed([str(item) for item in ranks[:_MOST]])
-    kernel = worst["kernel"]
+    listed_ranks = listed([str(item) for item in ranks[:_MOST]])
+    host, kernel = worst["host"], worst["kernel"]
     return rule.finding(
         cause=Cause("stage" if is_stage else "rank", rank, device_id, rule.id),
         change=None if rule.kind == CAPTURE else Change("stages" if is_stage else "rank"),

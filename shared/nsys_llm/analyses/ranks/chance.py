@@ -68,11 +68,6 @@ class Standing:
     size: float = 0.0
 
     @property
-    def chance(self) -> float:
-        """That probability."""
-        return math.exp(self.log_chance)
-
-    @property
     def named(self) -> bool:
         """Whether it is slow by more than chance."""
         return not self.reason
@@ -151,10 +146,9 @@ def block_lengths(beyond: FloatArray) -> IntArray:
     if steps_n < _DRIFT_STEPS:
         return np.ones(ranks_n, dtype=np.int64)
     around = beyond - beyond.mean(axis=1, keepdims=True)
-    next_sum = (around[:, :-1] * around[:, 1:]).sum(axis=1)
-    square_sum = (around**2).sum(axis=1)
+    sums = (around[:, :-1] * around[:, 1:]).sum(axis=1), (around**2).sum(axis=1)
     left_out = 1 if ranks_n > 2 else 0  # of two ranks one is as late as the other is early
-    next_sum, square_sum = (some.sum() - left_out * some for some in (next_sum, square_sum))
+    next_sum, square_sum = (some.sum() - left_out * some for some in sums)
     alike = next_sum / np.where(square_sum > 0, square_sum, 1.0)
     values_n = max(ranks_n - 2, 1) * steps_n
     error = 1 / math.sqrt(values_n)

@@ -9,6 +9,7 @@ equal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -161,7 +162,7 @@ class _Peer:
             kernel=kernel,
             more_pct=100.0 * float(np.expm1(np.log1p(self._more_ns / usual_ns).mean())),
             late_ns=float(self._late_ns.mean()) if self._group.meet else None,
-            chance=test.chance if test.blocks_n else None,
+            chance=math.exp(test.log_chance) if test.blocks_n else None,
             blocks_n=test.blocks_n,
             steps_n=self._group.steps.size,
             late_steps_n=None if paused is None else int(paused.sum()),
@@ -183,7 +184,7 @@ class _Peer:
         if compute.named:
             return "slow_gpu", compute
         if not late.named:
-            return None, min((compute, late), key=lambda test: test.chance)
+            return None, min((compute, late), key=lambda test: test.log_chance)
         if float(self._more_ns.sum()) >= explains_ns:
             return "slow_gpu", late
         # No causes of idle time are known to all recipes.

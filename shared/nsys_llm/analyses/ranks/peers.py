@@ -45,11 +45,6 @@ class Gpu:
         return self.rank.key, self.wall.device_id
 
     @property
-    def host(self) -> str | None:
-        """Its machine; None where it is not known."""
-        return self.rank.facts.host if self.rank.facts else None
-
-    @property
     def compute_ns(self) -> int:
         """Time of its kernels that compute, and of whole graphs."""
         return sum(self.wall.kernels_ns.values()) + self.wall.graphs_ns
@@ -58,14 +53,14 @@ class Gpu:
     def steps_n(self) -> float:
         """Whole steps in its span, and the parts of those that a filter or the capture cuts."""
         start_ns, end_ns = self.work.window_ns.T
-        begin_ns, last_ns = self.wall.span_start_ns or 0, self.wall.span_end_ns or 0
+        span_ns = self.wall.span_start_ns or 0, self.wall.span_end_ns or 0
         whole = self.work.whole
         if not whole.any():
             return 0.0
-        inside_ns = np.minimum(end_ns, last_ns) - np.maximum(start_ns, begin_ns)
-        cut = ~whole & ((start_ns < begin_ns) | (end_ns > last_ns))
-        mean_ns = float((end_ns - start_ns)[whole].mean())
-        return float(whole.sum() + np.clip(inside_ns[cut] / mean_ns, 0, 1).sum())
+        inside_ns = np.diff(np.clip(self.work.window_ns, *span_ns), axis=1)[:, 0]
+        cut = ~whole & (inside_ns < end_ns - start_ns)
+        parts = inside_ns[cut] / float(self.work.whole_ns.mean())
+        return float(whole.sum() + np.minimum(parts, 1).sum())
 
     @cached_property
     def _names(self) -> Mapping[str, IntArray]:
