@@ -31,7 +31,6 @@ _FEW: Final = 20
 #: Each rank of a slow machine has this part of what the machine has beyond the other machines.
 _ALIKE: Final = 0.5
 
-
 #: Rows of peers.
 _Rows = tuple[int, ...]
 
