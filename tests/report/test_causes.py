@@ -13,7 +13,7 @@ def test_a_detail_that_says_which_thing_tells_causes_apart(kind):
 
 
 def test_a_rank_is_one_cause_whether_or_not_its_kernel_is_known():
-    named, unnamed = Cause("rank", rank=2, detail="more_work"), Cause("rank", rank=2)
+    named, unnamed = Cause("rank", rank=2, note="more_work"), Cause("rank", rank=2)
     assert named == unnamed
     assert len({named, unnamed}) == 1
     assert unnamed != Cause("rank", rank=3)

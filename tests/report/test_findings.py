@@ -21,7 +21,7 @@ from nsys_llm.report.findings import (
     ranked,
 )
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.report.price import Price, price_words, row_words
+from nsys_llm.report.price import Price, price_of, price_words
 
 ONE = Finding(
     rule="dominant_kernel",
@@ -100,7 +100,7 @@ def test_no_price_is_above_its_bound_or_span_or_rests_on_nothing(given):
 )
 def test_a_price_says_how_sure_it_is_in_findings_and_in_rows_of_their_table(made, words):
     assert price_words(made) == words
-    assert row_words(finding_row(replace(ONE, price=made))) == words
+    assert price_words(price_of(finding_row(replace(ONE, price=made)))) == words
 
 
 def test_estimates_stand_before_bounds_and_what_is_rare_after_all():

@@ -7,8 +7,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.experts import UNEVEN
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables, percent
 from nsys_llm.report.walls import Walls

@@ -7,8 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION

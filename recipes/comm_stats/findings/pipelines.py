@@ -9,8 +9,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.rank_findings import STAGE_RULES, rank_findings
 from nsys_llm.report.records import Record, Tables, first_record, percent

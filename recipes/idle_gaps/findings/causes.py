@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nsys_llm.analyses.collectives.stages import may_be_stages
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.host_words import Waited, host_case
 from nsys_llm.report.price import LEAST_PCT

@@ -11,7 +11,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import PERFORMANCE, UNRECORDED_WORK, Finding
-from nsys_llm.report.price import LEAST_PCT, row_words
+from nsys_llm.report.price import LEAST_PCT, price_of, price_words
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.wall_line import WallLine, wall_lines
@@ -78,7 +78,7 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     idle_pct = shares.get(IDLE, 0.0)
     said = f"no finding here would gain {format_percent(LEAST_PCT)}"
     if rows:
-        said = f"first of the findings here: {rows[0]['title']} ({row_words(rows[0])})"
+        said = f"first of the findings here: {rows[0]['title']} ({price_words(price_of(rows[0]))})"
     if idle_pct >= max(shares.values()):
         return f"Look at the idle time first, of which {_CAUSES}; {said}."
     more = f"; idle time is more than that, and {_CAUSES}"

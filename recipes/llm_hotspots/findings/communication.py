@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from nsys_llm.analyses.collectives.stages import may_be_stages
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, records, window_of
 from nsys_llm.report.walls import Walls

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.prices.copies import bind
+from nsys_llm.report.prices.pricing import bind
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.templates import filled
 from nsys_llm.report.walls import Gpu, Walls

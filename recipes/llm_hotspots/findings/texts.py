@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK
-from nsys_llm.report.prices.copies import BOUND_PCT
+from nsys_llm.report.prices.pricing import BOUND_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers

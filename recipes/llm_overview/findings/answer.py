@@ -11,7 +11,7 @@ from typing import Any, Final
 from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding
-from nsys_llm.report.price import price_of, row_words
+from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
@@ -49,7 +49,7 @@ def answer(tables: Tables) -> str:
     first = rows[0]
     others = [row["title"] for row in rows[1:3]]
     more = f" Next: {listed(others)}." if others else ""
-    return f"Fix first: {first['title']} ({row_words(first, step_unit(tables))}).{more}"
+    return f"Fix first: {first['title']} ({price_words(price_of(first, step_unit(tables)))}).{more}"
 
 
 def _where_time_goes(tables: Tables) -> str:

@@ -71,7 +71,7 @@ def _is_late_by_host(part: Opportunity, rank: Opportunity, every: Sequence[Oppor
     """
     # A host without a rank is that of all ranks; a wait has the rank on whose path it is.
     of = part.cause.rank if part.cause.kind == "host" else _rank_of(part)
-    same = of == rank.cause.rank and rank.cause.detail in HOST_VERDICTS
+    same = of == rank.cause.rank and rank.cause.note in HOST_VERDICTS
     time_ns = max(finding.impact_ns for _, finding in part.sources)
     return same and rank.is_shown and 2 * time_ns >= rank.price.gain_ns
 
@@ -96,11 +96,11 @@ def _is_waited_for(waiting: Opportunity, other: Opportunity, every: Sequence[Opp
 
 
 def _is_of_experts(rank: Opportunity, experts: Opportunity, every: Sequence[Opportunity]) -> bool:
-    return rank.cause.detail == "more_work" and experts.price.gain_ns >= 2 * rank.price.gain_ns
+    return rank.cause.note == "more_work" and experts.price.gain_ns >= 2 * rank.price.gain_ns
 
 
 def _is_of_rank(experts: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
-    return rank.cause.detail == "more_work" and not _is_of_experts(rank, experts, every)
+    return rank.cause.note == "more_work" and not _is_of_experts(rank, experts, every)
 
 
 def _is_of_stage(
@@ -124,7 +124,7 @@ def _is_idle_there(place: Opportunity, cause: Opportunity, every: Sequence[Oppor
 
 def _grows(place: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
     """Its work grows in them; where a rank pauses, also the others' who wait for it."""
-    waits = rank.cause.detail == "pauses" or _same_rank(place, rank)
+    waits = rank.cause.note == "pauses" or _same_rank(place, rank)
     return place.price.wall_classes != (IDLE,) and waits
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Tables, percent, records
 from nsys_llm.report.walls import Walls

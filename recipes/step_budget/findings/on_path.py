@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.host_words import Waited, path_words
 from nsys_llm.report.rank_findings import rank_findings

@@ -9,8 +9,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.report.walls import Gpu, Walls
@@ -109,7 +108,7 @@ def _waiting(wait: Wait) -> Finding:
     row, worst = wait.row, wait.worst
     rank, device_id = gpu_of(row)
     return RULES["collective_waits"].finding(
-        cause=Cause("waiting", detail=row["communicator"]),
+        cause=Cause("waiting", note=row["communicator"]),
         change=Change("unknown", time_ns=wait.exposed_ns, wall_classes=(COMMUNICATION,)),
         case=wait.reason if wait.reason == EXPERTS else None,
         fields={

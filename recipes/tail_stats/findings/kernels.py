@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.walls import Gpu, Walls

@@ -209,7 +209,7 @@ def _one_rank(frame: pd.DataFrame, clock: Clock, change: ClassChange) -> ClassCh
         "longer_pct": pct,
         "longer_ratio": 1 + pct / 100,
     }
-    return change.by("one_rank", Cause("rank", rank, change.device_id, "slow_gpu"), fields)
+    return change.by("one_rank", Cause("rank", rank, change.device_id, note="slow_gpu"), fields)
 
 
 def _in_all(frame: pd.DataFrame, change: ClassChange) -> ClassChange:

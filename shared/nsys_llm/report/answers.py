@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsys_llm.report.findings import PERFORMANCE
-from nsys_llm.report.price import row_words
+from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Tables, first_record
 
 
@@ -24,4 +24,4 @@ def first_words(tables: Tables, unit: str = "step") -> str:
     if rows.empty:
         return ""
     row = first_record(rows)
-    return f"Fix first: {row['title']} ({row_words(row, unit)})."
+    return f"Fix first: {row['title']} ({price_words(price_of(row, unit))})."

@@ -1,52 +1,72 @@
-"""What a finding says is at fault. Findings of one cause are one opportunity."""
+"""What a finding says is at fault, and what somebody would do about it. Prices: `prices`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
+#: What GPUs are idle for, of one rank's host or of all.
+IdleCause = Literal["host", "wait", "queued", "dependency", "module_load", "allocation"]
+#: What other ranks wait for.
+WaitedFor = Literal["rank", "stage", "schedule", "experts"]
+#: The place is where or when time goes, and not why.
 CauseKind = Literal[
-    "kernels",  # detail: category or kernel name
-    "transfer",
-    "link",
-    "waiting",
-    "rank",  # detail: the verdict of `rank_verdicts`, and the kernel where it names one
-    "stage",
-    "schedule",
-    "experts",
-    "copies",  # detail: kind of copy
-    "host",  # of one rank, or of all where `rank` is None
-    "wait",  # detail: API function; of one rank, or of all
-    "allocation",
-    "module_load",
-    "dependency",
-    "queued",
-    "profiler",
-    "place",  # where or when time goes, and not why; detail: the phase or steps
+    IdleCause, WaitedFor, "kernels", "copies", "transfer", "link", "waiting", "profiler", "place"
 ]
-
-#: Kinds whose detail says which thing is at fault. Of the others it only describes: a rank is one
-#: cause whether or not its longer kernel is known.
-_DETAIL_IDENTIFIES: Final = ("kernels", "copies", "wait", "place")
+ChangeKind = Literal[
+    "kernels",  # shorter ones; name: the lever, None where no usual size is known
+    "launches",  # slow launches of a kernel that take what others of their group take
+    "transfer",  # faster, or hidden
+    "copies",  # moved, pinned, hidden; name: their kind, None for all
+    "host",  # faster, ahead, or launching less
+    "host_part",  # the same in some steps, time_ns: idle time by host causes in them
+    "wait",  # removed; name: the API function
+    "rank",  # like its peers
+    "stages",  # of a pipeline, evened
+    "microbatches",  # more of them in a step
+    "experts",  # evened
+    "queued",  # half as many kernels in a row
+    "idle",  # start-up, allocations; name: the causes of idle time, joined by commas
+    "roofline",  # as near to what the hardware can do as others come; time_ns: what that gains
+    "unknown",  # where or when time goes, and not what would change it
+]
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What is at fault.
+    """What is at fault. Findings of one cause are one opportunity.
 
     Attributes:
         rank: Whose; None where it is not one rank's.
         device_id: CUDA device of that rank; None where it is not one device's.
-        detail: Which kernels, copies, wait or phase; of other kinds more about it. Part of equality
-            only for kernels, copies, wait and place.
+        detail: Which kernels (category or name), copies, API function, phase or steps.
+        note: More about a rank, stage or waiting: verdict, communicator. No part of equality: a
+            rank is one cause whether or not it is known why.
     """
 
     kind: CauseKind
     rank: int | None = None
     device_id: int | None = None
-    detail: str | None = field(default=None, compare=False)
-    _thing: str | None = field(init=False, repr=False)
+    detail: str | None = None
+    note: str | None = field(default=None, compare=False)
 
-    def __post_init__(self) -> None:
-        thing = self.detail if self.kind in _DETAIL_IDENTIFIES else None
-        object.__setattr__(self, "_thing", thing)
+
+@dataclass(frozen=True)
+class Change:
+    """What somebody would do.
+
+    Attributes:
+        name: Of what; None where the kind says all.
+        time_ns: Time that it is about on the finding's GPU, where that is no class of the table
+            `wall`: of kernels, slow launches, stages, waits, a part of the host's; None else.
+        sure_ns: The part of that time of which the change is known to gain; None: all of it.
+        wall_classes: Classes of the table `wall` that this time is in, of `unknown` and `roofline`.
+        worst_pct: Share of the worst step that it takes there, 0 to 100; None where not known.
+    """
+
+    kind: ChangeKind
+    name: str | None = None
+    time_ns: float | None = None
+    sure_ns: float | None = None
+    wall_classes: tuple[str, ...] = ()
+    worst_pct: float | None = None

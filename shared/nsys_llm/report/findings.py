@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.errors import ManifestError
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.price import TAIL, Price
 
 #: What a finding tells: time that a fix could gain; time that a change has gained; or what the
@@ -268,7 +267,7 @@ def cause_row(cause: Cause | None) -> dict[str, Any]:
     return {
         "cause": None if cause is None else cause.kind,
         "cause_rank": None if cause is None else cause.rank,
-        "cause_detail": None if cause is None else cause.detail,
+        "cause_detail": None if cause is None else cause.detail or cause.note,
     }
 
 

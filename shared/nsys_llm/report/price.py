@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from nsys_llm.core.errors import ManifestError
+from nsys_llm.report.records import percent
 from nsys_llm.view.text import format_ns, format_percent
 
 #: Share of the span from which on a gain has a severity; below the last one it is a table's row.
 LIMITS_PCT: Final = {"high": 10.0, "medium": 3.0, "low": 1.0}
 LEAST_PCT: Final = min(LIMITS_PCT.values())
-#: Severity of what nobody estimates, and is more than this.
-_OF_BOUNDS: Final = "medium"
 #: Share of the p99 or worst step from which on a gain below that is worth reading.
 TAIL: Final = "tail"
 TAIL_LIMIT_PCT: Final = 10.0
@@ -67,12 +66,12 @@ class Price:
     @property
     def gain_pct(self) -> float:
         """Share of the span, 0 to 100."""
-        return self.share_pct(self.gain_ns)
+        return percent(self.gain_ns, self.span_ns)
 
     @property
     def bound_pct(self) -> float | None:
         """Share of the bound in the span; None without one."""
-        return None if self.bound_ns is None else self.share_pct(self.bound_ns)
+        return None if self.bound_ns is None else percent(self.bound_ns, self.span_ns)
 
     @property
     def gain_step_ns(self) -> float | None:
@@ -86,10 +85,10 @@ class Price:
 
     @property
     def severity(self) -> str | None:
-        """The first limit that the gain reaches; None below all of them."""
+        """The first limit that the gain reaches, of a bound never high; None below all of them."""
         for severity, least_pct in LIMITS_PCT.items():
             if self.gain_pct >= least_pct:
-                return _OF_BOUNDS if self.about_ns is None and severity == "high" else severity
+                return "medium" if self.about_ns is None and severity == "high" else severity
         rare = (self.tail_pct or 0.0) >= TAIL_LIMIT_PCT and not self.is_refuted
         return TAIL if rare else None
 
@@ -99,19 +98,13 @@ class Price:
         bound_pct = self.bound_pct or 0.0
         return self.severity == TAIL, self.about_ns is None, -self.gain_pct, -bound_pct
 
-    def share_pct(self, time_ns: float) -> float:
-        """Return the share of a time in the span, 0 to 100."""
-        return 100.0 * time_ns / self.span_ns if self.span_ns else 0.0
-
 
 def price_words(price: Price) -> str:
     """Return a price as a line has it: `about 5.32 ms a step, 30.0 % (at most 41.2 %)`."""
     if price.severity == TAIL and not price.gain_ns:
         return f"{format_percent(price.tail_pct)} of the slowest, 0.0 % in all"
-    step_ns = price.gain_step_ns
-    time = format_ns(price.gain_ns)
-    if step_ns is not None:
-        time = f"{format_ns(step_ns)} a {price.step_unit}"
+    each = price.gain_step_ns
+    time = format_ns(price.gain_ns) if each is None else f"{format_ns(each)} a {price.step_unit}"
     return f"{sure_word(price)} {time}, {format_percent(price.gain_pct)}{bound_words(price)}"
 
 
@@ -122,10 +115,9 @@ def sure_word(price: Price) -> str:
 
 def bound_words(price: Price) -> str:
     """Return the bound of an estimate in brackets; nothing where it is the same, or not known."""
-    if price.about_ns is None or price.bound_pct is None:
-        return ""
     bound = format_percent(price.bound_pct)
-    return "" if bound == format_percent(price.gain_pct) else f" (at most {bound})"
+    same = price.bound_ns is None or bound == format_percent(price.gain_pct)
+    return "" if same else f" (at most {bound})"
 
 
 def limits_words() -> str:
@@ -134,7 +126,7 @@ def limits_words() -> str:
     return f"{limits} of the GPU's span; {TAIL} from {TAIL_LIMIT_PCT:g} % of the worst step"
 
 
-def price_of(row: Mapping[str, Any], step_unit: str) -> Price:
+def price_of(row: Mapping[str, Any], step_unit: str = "step") -> Price:
     """Return the price of a row of `findings` or `opportunities`."""
     step_ns = row["gain_step_ns"]
     return Price(
@@ -148,8 +140,3 @@ def price_of(row: Mapping[str, Any], step_unit: str) -> Price:
         step_unit=step_unit,
         tail_pct=row["gain_tail_pct"],
     )
-
-
-def row_words(row: Mapping[str, Any], unit: str = "step") -> str:
-    """Return the price of a row of `findings` or `opportunities` in words."""
-    return price_words(price_of(row, unit))

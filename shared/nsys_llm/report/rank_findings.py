@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import CAPTURE, Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Rule
@@ -118,7 +117,7 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
     listed_ranks = listed([str(item) for item in ranks[:_MOST]])
     host, kernel = worst["host"], worst["kernel"]
     return rule.finding(
-        cause=Cause("stage" if is_stage else "rank", rank, device_id, rule.id),
+        cause=Cause("stage" if is_stage else "rank", rank, device_id, note=rule.id),
         change=None if rule.kind == CAPTURE else Change("stages" if is_stage else "rank"),
         details="Its compute beside others is not known." if worst["more_pct"] is None else "",
         fields={

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from nsys_llm.core.errors import ManifestError
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding
 from nsys_llm.report.price import Price
 from nsys_llm.report.templates import filled, unit_of

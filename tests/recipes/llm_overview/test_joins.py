@@ -17,7 +17,7 @@ SPAN_NS = 1_000
 
 def item(kind, about_ns=None, *, bound_ns=None, basis="usual", classes=("idle",), **given):
     """Return an opportunity of one finding, whose title is its kind."""
-    cause = Cause(kind, given.get("rank"), detail=given.get("detail"))
+    cause = Cause(kind, given.get("rank"), detail=given.get("detail"), note=given.get("note"))
     price = Price(SPAN_NS, classes, bound_ns, about_ns, None if about_ns is None else basis)
     finding = Finding(
         rule=kind,
@@ -43,7 +43,7 @@ def replayed(kind, about_ns, **given):
 
 
 POINTWISE = item("kernels", 200, detail="pointwise")
-RANK = item("rank", 300, bound_ns=320, rank=1, detail="late_host")
+RANK = item("rank", 300, bound_ns=320, rank=1, note="late_host")
 PLACE = item("place", bound_ns=90, rank=1, detail="decode")
 HOST = replayed("host", 30, rank=1, impact_ns=160)
 
@@ -58,11 +58,11 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
             item("schedule", 200, ranks=(0, 1)),
         ),
         (item("transfer", 90), item("link", bound_ns=45), item("link", bound_ns=44)),
-        (item("rank", 40, rank=1, detail="more_work"), item("experts", 80), item("schedule", 80)),
+        (item("rank", 40, rank=1, note="more_work"), item("experts", 80), item("schedule", 80)),
         (
             item("experts", 50),
-            item("rank", 40, rank=1, detail="more_work"),
-            item("rank", 40, rank=1, detail="slow_gpu"),
+            item("rank", 40, rank=1, note="more_work"),
+            item("rank", 40, rank=1, note="slow_gpu"),
         ),
         (
             item("waiting", bound_ns=200, detail="0-3"),
@@ -78,13 +78,13 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
         (
             replayed("wait", 200, detail="cudaStreamSynchronize", on=1),
             RANK,
-            item("rank", 300, rank=2, detail="late_host"),
+            item("rank", 300, rank=2, note="late_host"),
         ),
-        (item("host", 160, rank=1), RANK, item("rank", 300, rank=1, detail="slow_gpu")),
+        (item("host", 160, rank=1), RANK, item("rank", 300, rank=1, note="slow_gpu")),
         # As long as half of what that gains, whatever a replay says.
-        (HOST, RANK, item("rank", 322, rank=1, detail="late_host")),
+        (HOST, RANK, item("rank", 322, rank=1, note="late_host")),
         # What is not shown hides nothing.
-        (HOST, RANK, item("rank", 9, bound_ns=320, rank=1, detail="late_host")),
+        (HOST, RANK, item("rank", 9, bound_ns=320, rank=1, note="late_host")),
         (item("wait", detail="cudaStreamSynchronize"), item("host", 80), item("queued", 80)),
         (
             replayed("host", 100),
@@ -99,7 +99,7 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
         ),
         (
             item("place", bound_ns=90, classes=("compute", "communication"), on=2),
-            item("rank", 300, rank=1, detail="pauses"),
+            item("rank", 300, rank=1, note="pauses"),
             RANK,
         ),
     ],
@@ -153,7 +153,7 @@ def test_a_place_belongs_to_the_largest_cause_on_its_rank():
 
 def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is():
     host = item("host", 160, rank=1, on=1, window_ns=(3, 4))
-    (row,) = opportunity_rows(joined([host, item("rank", 300, rank=1, detail="late_host")]), 10.0)
+    (row,) = opportunity_rows(joined([host, item("rank", 300, rank=1, note="late_host")]), 10.0)
     assert (row["window_start_ns"], row["window_end_ns"]) == (3, 4)
     assert row["gain_step_ns"] == pytest.approx(3.0)
 

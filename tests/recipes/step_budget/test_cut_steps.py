@@ -7,7 +7,7 @@ from statistics import fmean
 import pandas as pd
 import pytest
 
-from nsys_llm.report.prices.steps import SpanSteps
+from nsys_llm.report.prices.replays import SpanSteps
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from finding_numbers import unexplained_numbers
 from quick_run import quick_run
 from trace_builder import TraceBuilder
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
+from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import finding_record
 from nsys_llm.report.report import all_findings
 from nsys_llm.report.run_tables import run_tables

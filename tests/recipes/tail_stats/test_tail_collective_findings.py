@@ -140,7 +140,7 @@ def test_of_two_ranks_that_come_last_in_turn_none_is_named():
     (finding,) = findings_by_rule(given).values()
     assert finding.title == "Waiting without a straggler: 11 ms in 33 all-reduces"
     # Neither is to blame: the rank is that of the GPU whose time it is.
-    assert (finding.cause.kind, finding.cause.detail, finding.rank) == ("waiting", "0-3", 0)
+    assert (finding.cause.kind, finding.cause.note, finding.rank) == ("waiting", "0-3", 0)
 
 
 def test_clocks_that_are_less_exact_than_the_lateness_name_no_rank():

@@ -5,214 +5,167 @@ One place for all recipes. A recipe that is run by itself prices with the tables
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
-from nsys_llm.report.changes import Change
-from nsys_llm.report.findings import PERFORMANCE, Finding
+from nsys_llm.report.causes import Change, ChangeKind
+from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import Basis, Price
-from nsys_llm.report.prices.copies import Copies
-from nsys_llm.report.prices.replays import Replays
-from nsys_llm.report.prices.steps import SpanSteps
-from nsys_llm.report.records import Tables, records
+from nsys_llm.report.prices.replays import Replays, by_gpu, rows_of
+from nsys_llm.report.records import Tables, grouped
 from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.taxonomy import wall_classes as wall
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
-from nsys_llm.taxonomy.wall_classes import (
-    COMMUNICATION,
-    COMPUTE,
-    COPIES,
-    IDLE,
-    NOT_MATCHED,
-    TRANSFER,
-    WAITING,
-)
 
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
-#: transfer, of a bubble, of the gaps between queued kernels.
+#: transfer, of a bubble, of the gaps between queued kernels, of copies that are pinned or narrower.
 _HALF: Final = 0.5
-#: Changes of a time that the finding knows: its wall classes, if the change does not name them, and
-#: which part a usual fix gains.
-_OF_KNOWN_TIME: Final[Mapping[str, tuple[tuple[str, ...], float | None]]] = {
-    "launches": ((COMPUTE,), 1.0),
-    "host_part": ((IDLE,), 1.0),
-    "microbatches": ((COMMUNICATION, IDLE), _HALF),
-    "experts": ((COMMUNICATION,), 1.0),
-    "roofline": ((), 1.0),
-    "unknown": ((), None),
-}
-#: Classes that a rank as fast as its peers has less of.
-_OF_RANKS: Final = (COMPUTE, COPIES, IDLE)
+#: From this share of the span on, and if they take more than computation, copies bind the job.
+BOUND_PCT: Final = 50.0
 
 
-@dataclass(frozen=True)
-class _Size:
+class _Size(NamedTuple):
     """What a change may gain on a GPU, ns; None where it is not known."""
 
     wall_classes: tuple[str, ...]
     bound_ns: float | None
     usual_ns: float | None
-    #: Most of a replay, where that is less than the bound, or there is none.
+    #: Row of `what_if`; None where no replay is of such a change.
+    replay: str | None = None
+    #: Most of it where that is less than the bound, or there is none.
     clip_ns: float | None = None
 
 
-class Prices:
-    """Prices changes by the tables of a run."""
+def bind(walls: Walls, gpu: Gpu) -> bool:
+    """Tell whether copies bind a GPU: they fill half of its span, and more than it computes."""
+    copies_ns = walls.class_ns(*gpu, wall.COPIES)
+    most = 100.0 * copies_ns >= BOUND_PCT * max(walls.span_ns(*gpu), 1)
+    return most and copies_ns > walls.class_ns(*gpu, wall.COMPUTE)
 
+
+class _Prices:
     def __init__(self, tables: Tables) -> None:
-        self._walls = Walls(tables)
-        self._replays = Replays(tables, self._walls)
-        self._steps = SpanSteps(tables)
-        self._copies = Copies(tables, self._walls)
-        verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
-        self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
+        self._walls = walls = Walls(tables)
+        self._replays = Replays(tables, walls)
+        self._verdicts = by_gpu(tables, "rank_verdicts")
+        self._exposed = by_gpu(tables, "overlap")
+        self._memops = grouped(rows_of(tables, "memops"), "rank", "device_id")
+        undivided_ns = (
+            walls.detail_ns(gpu, wall.COMMUNICATION, wall.NOT_MATCHED, None)
+            for gpu in walls.gpus
+            if walls.class_ns(*gpu, wall.COMMUNICATION)
+        )
+        self._undivided_ns = min(undivided_ns, default=0)
+        self._is_held = any(row["verdict"] == "profiler" for row in self._verdicts.values())
 
     def of(self, finding: Finding) -> Price | None:
         """Return the price of a finding's change; None where it has none, or no GPU."""
         change = finding.change
         if change is None or finding.rank is None or finding.device_id is None:
             return finding.price
-        gpu = finding.rank, finding.device_id
-        span_ns = self._walls.span_ns(*gpu)
-        size = _SIZES[change.kind](self, gpu, change)
-        limit_ns = min(self._walls.class_ns(*gpu, *size.wall_classes), span_ns)
-        bound_ns = None if size.bound_ns is None else _between(size.bound_ns, limit_ns)
-        most_ns = limit_ns if bound_ns is None else bound_ns
-        if size.clip_ns is not None:
-            most_ns = _between(size.clip_ns, most_ns)
-        about_ns, basis, reason = self._about(gpu, change, size, span_ns)
+        gpu, steps = (finding.rank, finding.device_id), self._replays.steps
+        size, span_ns = self._sizes(gpu, change)[change.kind], self._walls.span_ns(*gpu)
+        limits_ns = self._walls.class_ns(*gpu, *size.wall_classes), span_ns
+        bound_ns = _within(size.bound_ns, *limits_ns)
+        gain_ns, reason = self._replays.gain(change.kind, size.replay, span_ns, size.usual_ns)
+        about_ns = size.usual_ns if gain_ns is None else gain_ns
+        basis: Basis = "usual" if gain_ns is None else "replay"
         return Price(
             span_ns=span_ns,
             wall_classes=size.wall_classes,
             bound_ns=bound_ns,
-            about_ns=None if about_ns is None else _between(about_ns, most_ns),
-            about_basis=basis,
+            about_ns=_within(about_ns, bound_ns, size.clip_ns, *limits_ns),
+            about_basis=None if about_ns is None else basis,
             replay_reason=reason,
-            steps_n=self._steps.in_span(gpu, span_ns),
-            step_unit=self._steps.unit or "step",
+            steps_n=steps.in_span(gpu, span_ns),
+            step_unit=steps.unit or "step",
             tail_pct=change.worst_pct,
         )
 
-    def _about(
-        self, gpu: Gpu, change: Change, size: _Size, span_ns: int
-    ) -> tuple[float | None, Basis | None, str | None]:
-        """Return what a usual fix gains, what that rests on, and why its replay does not count."""
-        replayed = self._replays.of(change, gpu[0])
-        usual: tuple[float | None, Basis | None] = (
-            (None, None) if size.usual_ns is None else (size.usual_ns, "usual")
-        )
-        if replayed is None:
-            return *usual, None
-        step_ns, reason = replayed
-        gain_ns = step_ns * self._steps.replayed_n
-        if reason is None and not self._steps.are_span(span_ns):
-            reason = "not_replayed"
-        if change.kind == "rank" and reason is None:
-            if size.usual_ns is None:
-                return None, None, None
-            if 2 * gain_ns < size.usual_ns:
-                reason = "contradicted"
-        return (gain_ns, "replay", None) if reason is None else (*usual, reason)
-
-    def _kernels(self, gpu: Gpu, change: Change) -> _Size:
-        time_ns, levers = change.time_ns or 0.0, load_kernel_levers()
-        if change.name is None or change.name not in levers:
-            return _Size((COMPUTE,), time_ns, None)
-        lever = levers[change.name]
-        least, usual = 1.0 - lever.time_left, 1.0 - lever.left
-        return _Size((COMPUTE,), least * time_ns, usual * time_ns)
-
-    def _transfer(self, gpu: Gpu, change: Change) -> _Size:
-        """Half of the transfer, and half of what nobody divides on the GPU with least of it."""
-        walls = self._walls
-        transfer_ns = walls.detail_ns(gpu, COMMUNICATION, TRANSFER)
-        undivided = {
-            one: walls.detail_ns(one, COMMUNICATION, NOT_MATCHED, None) for one in walls.gpus
-        }
-        some = [ns for one, ns in undivided.items() if walls.class_ns(*one, COMMUNICATION)]
-        usual_ns = _HALF * (transfer_ns + min(some, default=0))
-        return _Size((COMMUNICATION,), transfer_ns + undivided.get(gpu, 0), usual_ns)
-
-    def _copy(self, gpu: Gpu, change: Change) -> _Size:
-        sizes = self._copies.sizes(gpu, change.name)
-        # No fix of some copies gains more than a job without any.
-        step_ns, reason = self._replays.row("copies=0", change)
-        return _Size((COPIES,), *sizes, None if reason else step_ns * self._steps.replayed_n)
-
-    def _host(self, gpu: Gpu, change: Change) -> _Size:
-        """Idle time by host causes, and what others wait for this rank's host."""
-        idle_ns = self._walls.host_idle_ns(gpu)
-        return _Size((IDLE, COMMUNICATION), idle_ns + self._waited_ns(gpu), idle_ns)
-
-    def _waited_ns(self, gpu: Gpu) -> int:
-        row = self._verdicts.get(gpu, {})
-        return int(row["about_ns"] or 0) if row.get("verdict") in HOST_VERDICTS else 0
-
-    def _wait(self, gpu: Gpu, change: Change) -> _Size:
-        # Who launches earlier comes earlier, and is waited for less; not whom the profiler holds.
-        held = any(row["verdict"] == "profiler" for row in self._verdicts.values())
-        waiting_ns = 0 if held else self._walls.detail_ns(gpu, COMMUNICATION, WAITING)
-        clip_ns = self._walls.host_idle_ns(gpu) + self._waited_ns(gpu) + waiting_ns
-        return _Size((IDLE, COMMUNICATION), None, None, clip_ns)
-
-    def _rank(self, gpu: Gpu, change: Change) -> _Size:
-        """What the judge of ranks says, and at most all that the rank has beyond its peers.
-
-        Where its host is late, all that its GPU idles for the host.
-
-        The others may wait for less of that. A replay leaves more in place.
-        """
-        row = self._verdicts.get(gpu)
-        if row is None or row["about_ns"] is None:
-            return _Size(_OF_RANKS, None, None)
-        about_ns, more_ns = float(row["about_ns"]), self._more_ns(gpu)
-        steps_n = self._steps.in_span(gpu, self._walls.span_ns(*gpu)) or 0.0
-        late_ns = (row["late_ns"] or 0.0) * steps_n
-        idle_ns = self._walls.host_idle_ns(gpu) if row["verdict"] in HOST_VERDICTS else 0
-        return _Size(_OF_RANKS, max(about_ns, more_ns, late_ns, idle_ns), about_ns, about_ns)
-
-    def _stages(self, gpu: Gpu, change: Change) -> _Size:
-        """What the judge of ranks says, by the schedule of the pipeline where that is known."""
-        size = self._rank(gpu, change)
-        return _Size((COMPUTE,), size.bound_ns or self._more_ns(gpu), size.usual_ns)
-
-    def _more_ns(self, gpu: Gpu) -> float:
-        """Return for how long a GPU computes beyond its peers, or a stage beyond the mean one."""
-        share = (self._verdicts[gpu]["more_pct"] or 0.0) / 100.0
-        return self._walls.class_ns(*gpu, COMPUTE) * share / (1.0 + share)
-
-    def _known_time(self, gpu: Gpu, change: Change) -> _Size:
-        time_ns, (wall_classes, share) = change.time_ns or 0.0, _OF_KNOWN_TIME[change.kind]
+    def _sizes(self, gpu: Gpu, change: Change) -> Mapping[ChangeKind, _Size]:
+        """Return what a change would gain on a GPU, were it of each of the kinds."""
+        walls, name, time_ns = self._walls, change.name, change.time_ns or 0.0
         sure_ns = time_ns if change.sure_ns is None else change.sure_ns
-        usual_ns = None if share is None else share * sure_ns
-        return _Size(change.wall_classes or wall_classes, time_ns, usual_ns)
+        kernels = _Size((wall.COMPUTE,), time_ns, None)
+        if lever := load_kernel_levers().get(name or ""):
+            least_ns, usual_ns = (1.0 - lever.time_left) * time_ns, (1.0 - lever.left) * time_ns
+            kernels = _Size((wall.COMPUTE,), least_ns, usual_ns, f"kernels:{name}")
+        transfer_ns = walls.detail_ns(gpu, wall.COMMUNICATION, wall.TRANSFER)
+        # Of what nobody divides as much is transfer as the GPU has that has least of it.
+        half_ns = _HALF * (transfer_ns + self._undivided_ns)
+        transfer_ns += walls.detail_ns(gpu, wall.COMMUNICATION, wall.NOT_MATCHED, None)
+        queued_ns = walls.detail_ns(gpu, wall.IDLE, "queued")
+        caused_ns = walls.detail_ns(gpu, wall.IDLE, *(name or "").split(","))
+        return {
+            "kernels": kernels,
+            "launches": _Size((wall.COMPUTE,), time_ns, sure_ns),
+            "transfer": _Size((wall.COMMUNICATION,), transfer_ns, half_ns, "transfer=0.5"),
+            "copies": self._copies(gpu, name),
+            **self._of_ranks(gpu, name),
+            "host_part": _Size((wall.IDLE,), time_ns, sure_ns),
+            "microbatches": _Size((wall.COMMUNICATION, wall.IDLE), time_ns, _HALF * sure_ns),
+            "experts": _Size((wall.COMMUNICATION,), time_ns, sure_ns),
+            "queued": _Size((wall.IDLE,), queued_ns, None if name else _HALF * queued_ns),
+            "idle": _Size((wall.IDLE,), caused_ns, caused_ns),
+            "roofline": _Size(change.wall_classes, time_ns, sure_ns),
+            "unknown": _Size(change.wall_classes, time_ns, None),
+        }
 
-    def _queued(self, gpu: Gpu, change: Change) -> _Size:
-        time_ns = self._walls.detail_ns(gpu, IDLE, "queued")
-        return _Size((IDLE,), time_ns, None if change.name else _HALF * time_ns)
+    def _copies(self, gpu: Gpu, kind: str | None) -> _Size:
+        walls, exposed = self._walls, self._exposed.get(gpu)
+        bound_ns = walls.class_ns(*gpu, wall.COPIES)
+        if kind is not None and exposed is not None:
+            rows = self._memops.get(gpu, ())
+            bound_ns = min(bound_ns, sum(row["exposed_ns"] for row in rows if row["kind"] == kind))
+        usual_ns: list[float] = [min(bound_ns, walls.class_ns(*gpu, wall.COMPUTE))]
+        if exposed is not None and kind in (None, "HtoD", "DtoH"):
+            # One way runs while the other does; pinned memory halves copies of pageable memory.
+            usual_ns.append(min(exposed["exposed_htod_ns"], exposed["exposed_dtoh_ns"], bound_ns))
+            usual_ns.append(_HALF * min(exposed["exposed_pageable_ns"], bound_ns))
+        if bind(walls, gpu):  # narrower types
+            usual_ns.append(_HALF * bound_ns)
+        # No fix of some copies gains more than a job without any, however little of a span that is.
+        clip_ns, _ = self._replays.gain("copies", "copies=0", 0, None)
+        return _Size((wall.COPIES,), bound_ns, max(usual_ns), clip_ns=clip_ns)
 
-    def _idle(self, gpu: Gpu, change: Change) -> _Size:
-        time_ns = self._walls.detail_ns(gpu, IDLE, *(change.name or "").split(","))
-        return _Size((IDLE,), time_ns, time_ns)
+    def _of_ranks(self, gpu: Gpu, name: str | None) -> Mapping[ChangeKind, _Size]:
+        """Return the sizes of changes for which other ranks wait, too.
+
+        A rank gains what its judge says, at most all that it has beyond its peers, and where its
+        host is late all that its GPU idles for it: the others may wait for less of that.
+        """
+        walls, row = self._walls, self._verdicts.get(gpu, {})
+        judged_ns, is_late = row.get("about_ns"), row.get("verdict") in HOST_VERDICTS
+        idle_ns = walls.host_idle_ns(gpu)
+        host_ns = idle_ns + (judged_ns or 0) * is_late
+        # Who launches earlier comes earlier, and is waited for less; not whom the profiler holds.
+        waiting_ns = 0 if self._is_held else walls.detail_ns(gpu, wall.COMMUNICATION, wall.WAITING)
+        share = max(row.get("more_pct") or 0.0, 0.0) / 100.0
+        more_ns = walls.class_ns(*gpu, wall.COMPUTE) * share / (1.0 + share)
+        bound_ns = text = None
+        if judged_ns is not None:
+            steps_n = self._replays.steps.in_span(gpu, walls.span_ns(*gpu)) or 0.0
+            late_ns = (row["late_ns"] or 0.0) * steps_n
+            bound_ns = max(judged_ns, more_ns, late_ns, idle_ns * is_late)
+            text = self._replays.of_rank(gpu[0])
+        host = wall.IDLE, wall.COMMUNICATION
+        return {
+            "host": _Size(host, host_ns, idle_ns, "host=0"),
+            "wait": _Size(host, None, None, f"wait:{name}", host_ns + waiting_ns),
+            "rank": _Size(
+                (wall.COMPUTE, wall.COPIES, wall.IDLE), bound_ns, judged_ns, text, judged_ns
+            ),
+            "stages": _Size((wall.COMPUTE,), bound_ns or more_ns, judged_ns),
+        }
 
 
-_SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
-    "kernels": Prices._kernels,
-    "transfer": Prices._transfer,
-    "copies": Prices._copy,
-    "host": Prices._host,
-    "wait": Prices._wait,
-    "rank": Prices._rank,
-    "stages": Prices._stages,
-    "queued": Prices._queued,
-    "idle": Prices._idle,
-    **dict.fromkeys(_OF_KNOWN_TIME, Prices._known_time),
-}
-
-
-def _between(time_ns: float, most_ns: float) -> int:
-    return max(min(round(time_ns), round(most_ns)), 0)
+def _within(time_ns: float | None, *limits_ns: float | None) -> int | None:
+    """Return a time as far as the limits that are known allow, at least 0."""
+    if time_ns is None:
+        return None
+    return max(round(min(time_ns, *(ns for ns in limits_ns if ns is not None))), 0)
 
 
 def priced(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
@@ -220,8 +173,5 @@ def priced(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
     every = list(findings)
     if not any(finding.change for finding in every):
         return every
-    prices = Prices(tables)
-    return [
-        replace(finding, price=prices.of(finding)) if finding.kind == PERFORMANCE else finding
-        for finding in every
-    ]
+    prices = _Prices(tables)
+    return [replace(finding, price=prices.of(finding)) for finding in every]

@@ -1,12 +1,12 @@
-"""Whether the replay of a change counts, and what it gains in a step. Reads tables only."""
+"""Whether the replay of a change counts, and what it gains on a GPU. Reads tables only."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from nsys_llm.report.changes import Change
-from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.walls import Walls
+from nsys_llm.report.causes import ChangeKind
+from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.report.walls import Gpu, Walls
 
 #: Share of the steps by which a replay with usual lags may be off, percent; no change counts above.
 MOST_RESIDUAL_PCT: Final = 3.0
@@ -16,82 +16,100 @@ _MOST_OF_PATH_PCT: Final = 50.0
 _MOST_UNMATCHED_PCT: Final = 10.0
 #: A GPU whose host paces it idles for this part of the host's path.
 _PACED_SHARE: Final = 0.05
-#: Changes of which a wait's own length, or a host that was not recorded, tells too little.
-_OF_DEVICES: Final = ("kernels", "transfer", "copies", "rank")
-_OVER_RANKS: Final = ("transfer", "rank")
-#: Rows of `what_if`: of changes whose name is part of their text, and of others.
-_NAMED: Final = {"kernels": "kernels:{}", "wait": "wait:{}"}
-_REPLAYS: Final = {"transfer": "transfer=0.5", "host": "host=0"}
+#: Steps that fill less of a span say nothing of it: most was outside of them, or start-up.
+_LEAST_SHARE: Final = 0.1
 
 
-#: What a mean step of the job gains, ns, and why that does not count; None where it does.
-Replayed = tuple[float, str | None]
+def rows_of(tables: Tables, name: str) -> list[Record]:
+    """Return the rows of a table; none where it is not there."""
+    return records(tables[name]) if name in tables else []
+
+
+def by_gpu(tables: Tables, name: str) -> dict[Gpu, Record]:
+    """Return the rows of a table of one row a GPU; none where it is not there."""
+    return {(row["rank"], row["device_id"]): row for row in rows_of(tables, name)}
+
+
+class SpanSteps:
+    """Steps of the job, as job_steps and rank_edges have them, or of single GPUs, as tail_ranks.
+
+    Attributes:
+        unit: What a step is; None where there are none.
+        replayed_n: Steps that a gain in a replayed step is of: those that count, and those that the
+            capture cuts in proportion. A start-up or warm-up is none.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        steps, edges = rows_of(tables, "job_steps"), rows_of(tables, "rank_edges")
+        own = {} if "job_steps" in tables else by_gpu(tables, "tail_ranks")
+        units = (row["step_unit"] for row in (*edges, *own.values()))
+        self.unit: str | None = next(filter(None, units), None)
+        counted_ns = [row["wall_ns"] for row in steps if row["mark"] == ""]
+        cut_ns = [row["wall_ns"] for row in steps if row["mark"] == "cut"]
+        is_known = self.unit and sum(counted_ns)
+        mean_ns = self._mean_ns = sum(counted_ns) / len(counted_ns) if is_known else None
+        self._own_ns = {gpu: row["step_ns"] for gpu, row in own.items()}
+        self.replayed_n = len(counted_ns) + sum(min(ns / mean_ns, 1.0) for ns in cut_ns if mean_ns)
+
+    def in_span(self, gpu: Gpu, span_ns: int) -> float | None:
+        """Return how many mean steps a span is as long as; None where there are none."""
+        mean_ns = self._own_ns.get(gpu, self._mean_ns)
+        return span_ns / mean_ns if mean_ns else None
+
+    def are_span(self, span_ns: int) -> bool:
+        """Tell whether the replayed steps are enough of a span to speak of it."""
+        return self._mean_ns is None or self.replayed_n * self._mean_ns >= _LEAST_SHARE * span_ns
 
 
 class Replays:
-    """The tables `what_if`, `replay` and `step_classes`; none of them has to be there."""
+    """The tables of step_budget; none of them has to be there."""
 
     def __init__(self, tables: Tables, walls: Walls) -> None:
-        there = "what_if" in tables
-        self._rows = {row["change"]: row for row in records(tables["what_if"])} if there else {}
-        self._is_off = there and _residual_pct(tables) > MOST_RESIDUAL_PCT
-        self._unmatched_pct = _unmatched_pct(tables) if there else 0.0
-        self._walls = walls
+        self.steps = SpanSteps(tables)
+        self._rows = {row["change"]: row for row in rows_of(tables, "what_if")}
+        replayed = [row for row in rows_of(tables, "replay") if row["mark"] == ""]
+        off_ns = sum(abs(row["replayed_ns"] - row["wall_ns"]) for row in replayed)
+        residual_pct = percent(off_ns, sum(row["wall_ns"] for row in replayed))
+        self._is_off = residual_pct > MOST_RESIDUAL_PCT
+        self._unmatched_pct = sum(
+            row["share_pct"] or 0.0
+            for row in rows_of(tables, "step_classes")
+            if (row["scope"], row["class"], row["detail"]) == ("job", "communication", None)
+        )
+        idle = (percent(walls.host_idle_ns(gpu), walls.span_ns(*gpu)) for gpu in walls.gpus)
+        self._idle_pct = max(idle, default=0.0)
+        self._file = walls.file
         self._hosts: Any = tables["files"]["host"] if "files" in tables else {}
 
-    def of(self, change: Change, rank: int | None) -> Replayed | None:
-        """Return what a replay says of a change; None where no replay is of such a change."""
-        text = None if change.name is None else _NAMED.get(change.kind, "").format(change.name)
-        text = _REPLAYS.get(change.kind, text)
-        if change.kind == "rank":
-            # Of a machine that is slow all ranks are replayed.
-            machine = f"machine:{self._hosts.get(rank)}"
-            text = machine if machine in self._rows else f"rank:{self._walls.file(rank or 0)}"
-        return self.row(text, change) if text else None
+    def of_rank(self, rank: int) -> str:
+        """Return the row of `what_if` in which a rank is like its peers, or its machine is."""
+        machine = f"machine:{self._hosts.get(rank)}"
+        return machine if machine in self._rows else f"rank:{self._file(rank)}"
 
-    def row(self, text: str, change: Change) -> Replayed:
-        """Return what one row of `what_if` says of a change."""
-        if self._is_off:
-            return 0.0, "residual"
+    def gain(
+        self, kind: ChangeKind, text: str | None, span_ns: int, usual_ns: float | None
+    ) -> tuple[float | None, str | None]:
+        """Return what the replay in a row of `what_if` gains, ns, or why it does not count.
+
+        Args:
+            text: The row; None where no replay is of such a change, and neither is returned.
+            usual_ns: Of a rank what its judge says; less than half of that contradicts it.
+        """
         row = self._rows.get(text)
-        if row is None or row["gain_ns"] is None:
-            return 0.0, "not_replayed"
-        return max(float(row["gain_ns"]), 0.0), self._doubt(change, row)
-
-    def _doubt(self, change: Change, row: Record) -> str | None:
-        """Return why a replay does not count, although it fits what was recorded."""
+        if text is None or row is None or row["gain_ns"] is None or self._is_off:
+            return None, text and ("residual" if self._is_off else "not_replayed")
+        gain_ns = max(float(row["gain_ns"]), 0.0) * self.steps.replayed_n
+        of_ranks, of_device = kind in ("transfer", "rank"), kind not in ("host", "wait")
         host_pct = row["host_pct"] or 0.0
-        # A wait goes, and the host is what paces the step: it is waited for anyway.
-        if change.kind == "wait" and host_pct > _MOST_OF_PATH_PCT:
-            return "host_ahead"
-        if change.kind not in _OF_DEVICES:
-            return None
-        if change.kind in _OVER_RANKS and self._unmatched_pct > _MOST_UNMATCHED_PCT:
-            return "not_matched"
-        if (row["wait_pct"] or 0.0) > _MOST_OF_PATH_PCT:
-            return "fixed_latency"
         path_pct = host_pct * row["then_ns"] / max(row["now_ns"], 1.0)
-        if host_pct > _MOST_OF_PATH_PCT and self._idle_pct() < _PACED_SHARE * path_pct:
-            return "host_ahead"
-        return None
-
-    def _idle_pct(self) -> float:
-        """Return the largest share of a GPU's span that it idles by host causes, percent."""
-        walls = self._walls
-        shares = (
-            100.0 * walls.host_idle_ns(gpu) / max(walls.span_ns(*gpu), 1) for gpu in walls.gpus
-        )
-        return max(shares, default=0.0)
-
-
-def _residual_pct(tables: Tables) -> float:
-    steps = tables["replay"]
-    counted = steps[steps["mark"] == ""]
-    off_ns = (counted["replayed_ns"] - counted["wall_ns"]).abs().sum()
-    return 100.0 * float(off_ns) / max(float(counted["wall_ns"].sum()), 1.0)
-
-
-def _unmatched_pct(tables: Tables) -> float:
-    rows = tables["step_classes"]
-    rows = rows[(rows["scope"] == "job") & (rows["class"] == "communication")]
-    return float(rows.loc[rows["detail"].isna(), "share_pct"].fillna(0.0).sum())
+        # A wait goes, and the host is what paces the step: it is waited for anyway.
+        paces = kind == "wait" or (of_device and self._idle_pct < _PACED_SHARE * path_pct)
+        doubts = {
+            "not_matched": of_ranks and self._unmatched_pct > _MOST_UNMATCHED_PCT,
+            "fixed_latency": of_device and (row["wait_pct"] or 0.0) > _MOST_OF_PATH_PCT,
+            "host_ahead": paces and host_pct > _MOST_OF_PATH_PCT,
+            "not_replayed": not self.steps.are_span(span_ns),
+            "contradicted": kind == "rank" and 2 * gain_ns < (usual_ns or 0.0),
+        }
+        reason = next((reason for reason, holds in doubts.items() if holds), None)
+        return None if reason else gain_ns, reason
