@@ -1,8 +1,6 @@
 """Findings of all recipes as one list of opportunities, none of them lost.
 
-Findings of one cause are one opportunity, and `joins.py` declares which cause is part of which. The
-finding that says most precisely why speaks; the cause that stays gives the price, computed from the
-tables of all recipes.
+Those of one cause are one, as are those that `joins.py` joins, priced by the tables of all recipes.
 """
 
 from __future__ import annotations
@@ -87,12 +85,11 @@ def all_finding_rows(
     """Return the rows of the table `all_findings`: each finding of each recipe once, in order."""
     account: dict[Place, dict[str, Any]] = {}
     for number, group in enumerate(groups, 1):
-        role: dict[str, Any] = {"account": REFUTED if group.price.is_refuted else SMALL}
-        if group.is_shown:
-            role = {"account": MERGED, "opportunity": number}
-        account |= {place: role for place, _ in group.sources}
-        if group.is_shown:
-            account[group.lead[0]] = {"account": LEAD, "opportunity": number}
+        left_out = REFUTED if group.price.is_refuted else SMALL
+        for place, _ in group.sources:
+            role = LEAD if place == group.lead[0] else MERGED
+            shown = {"account": role, "opportunity": number}
+            account[place] = shown if group.is_shown else {"account": left_out}
     rows = []
     for recipe, part in parts.items():
         for position, finding in enumerate(part.report.findings, 1):
