@@ -20,7 +20,7 @@ from nsys_llm.view.text import listed, quoted, sentences
 
 from ..tables.opportunities import LEAD
 from ..tables.timeline import LOST
-from .screen import step_unit
+from ..tables.views import step_unit
 from .texts import RULES
 
 #: Words of an opportunity's evidence; the rest is in the tables.
@@ -132,16 +132,12 @@ def _remarks(rows: Sequence[Record]) -> list[Finding]:
 
     Those that every run makes, the overview makes too.
     """
-    reported: dict[tuple[str, str], Finding] = {}
-    for row in rows:
-        if row["kind"] != CAPTURE or row["rule"] in OF_EVERY_RUN:
-            continue
-        if (row["rule"], row["title"]) not in reported:
-            made = RULES["remark"].finding(
-                details=row["details"],
-                evidence=tuple(_evidence([row])),
-                numbers=json.loads(row["numbers"]),
-                **_common(row),
-            )
-            reported[row["rule"], row["title"]] = replace(made, rule=row["rule"])
-    return list(reported.values())
+    every = [row for row in rows if row["kind"] == CAPTURE and row["rule"] not in OF_EVERY_RUN]
+    reported = []
+    for row, *_ in grouped(every, "rule", "title").values():
+        evidence, numbers = tuple(_evidence([row])), json.loads(row["numbers"])
+        made = RULES["remark"].finding(
+            details=row["details"], evidence=evidence, numbers=numbers, **_common(row)
+        )
+        reported.append(replace(made, rule=row["rule"]))
+    return reported

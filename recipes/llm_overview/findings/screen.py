@@ -13,6 +13,7 @@ from nsys_llm.taxonomy.step_names import GRAPH
 from nsys_llm.view.text import counted, first_sentence, format_ns
 
 from ..tables.ranks import mean_step_ns
+from ..tables.views import step_unit
 
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
@@ -41,17 +42,11 @@ def screen(tables: Tables) -> Screen | None:
     facts = [counted(len(gpus), "GPU"), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
     trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
+    unit = step_unit(tables)
     if step_ns is None:
-        facts += _few_steps(gpus, step_unit(tables))
-        return Screen(
-            ", ".join(facts),
-            float(max(spans)),
-            "of one GPU",
-            by_step=False,
-            trust=trust,
-            lines=lines,
-        )
-    scale, unit = Scale.of(step_ns), step_unit(tables)
+        words, span_ns = ", ".join([*facts, *_few_steps(gpus, unit)]), float(max(spans))
+        return Screen(words, span_ns, "of one GPU", by_step=False, trust=trust, lines=lines)
+    scale = Scale.of(step_ns)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
     least, most = min(counts), max(counts)
     # The last replay has no next launch to end it: there is one more of them than are full.
@@ -71,11 +66,6 @@ def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     share_pct = 100.0 * time_ns / sum(row["span_ns"] for row in gpus)
     most_n = max(int(row["steps_n"]) for row in stepped)
     return [f"{counted(most_n, unit)} of {format_ns(mean_ns)} ({share_pct:.0f} %)"]
-
-
-def step_unit(tables: Tables) -> str:
-    """Return what a step is."""
-    return next((row["step_unit"] for row in records(tables["ranks"]) if row["step_unit"]), "step")
 
 
 def _range_ns(spans: Sequence[int]) -> str:

@@ -39,11 +39,9 @@ _STATES: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Mark:
-    """One stretch of a lane that an opportunity is about, in the clock of the profile."""
+    """One stretch of a lane that a row of `opportunities` is about, in the clock of the profile."""
 
-    opportunity: int
-    title: str
-    severity: str
+    opportunity: Record
     gpu: GpuLane
     start_ns: int
     end_ns: int
@@ -54,34 +52,21 @@ Shown = Sequence[tuple[GpuLane, StepLane | None]]
 
 
 def marks_of(
-    view: View, shown: Shown, opportunities: Sequence[Record], clocks: JobClock | None
+    view: View, shown: Shown, opportunities: Sequence[Record], clocks: JobClock
 ) -> list[Mark]:
     """Return the marks of a view, in the order of opportunities.
 
     One with a window is marked where that is, unless a rank is to blame: its window is an example.
     Of others only the first is marked: all that it is about, on the GPU that gains, or its lane.
     """
-    marks = []
+    marks: list[Mark] = []
     for row in opportunities:
         there = [item for item in shown if item[0].rank.number == _rank_of(row)]
         exact = [item for item in there if item[0].device_id == row["device_id"]]
-        if not there or clocks is None:
-            continue
-        gpu, lane = (exact or there)[0]
-        begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
-        times = _times(row, lane, begin_ns, begin_ns + view.length_ns)
-        for start_ns, end_ns, pieces_n in times:
-            marks.append(
-                Mark(
-                    row["opportunity"],
-                    row["title"],
-                    row["severity"],
-                    gpu,
-                    start_ns,
-                    end_ns,
-                    pieces_n,
-                )
-            )
+        for gpu, lane in (exact or there)[:1]:
+            begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
+            times = _times(row, lane, begin_ns, begin_ns + view.length_ns)
+            marks += [Mark(row, gpu, *stretch) for stretch in times]
     return marks
 
 

@@ -21,7 +21,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.identity import Rank, RankKey
 
-from .marks import Mark, marks_of
+from .marks import marks_of
 from .views import GpuLane, View, chosen_gpus, gpus_of, job_clock, views_of
 
 #: Cells of all lanes of a figure together, and of one; stretches shorter than a cell are joined.
@@ -48,7 +48,7 @@ class Plan:
         path: Rows of the critical paths, from the end back.
     """
 
-    windows: Mapping[RankKey, tuple[LaneWindow, ...]]
+    windows: Mapping[RankKey, Sequence[LaneWindow]]
     engine: str
     views: tuple[View, ...]
     gpus: tuple[GpuLane, ...]
@@ -75,41 +75,51 @@ def plan(
         windows.setdefault(gpu.rank.key, []).extend(
             _window(view, gpu, clocks, split, len(shown)) for view in views
         )
-    return Plan(
-        {key: tuple(some) for key, some in windows.items()},
-        _engine(parts, options),
-        tuple(views),
-        tuple(shown),
-        clocks,
-        path,
-        opportunities,
-    )
+    engine = _engine(parts, options)
+    return Plan(windows, engine, tuple(views), tuple(shown), clocks, path, opportunities)
 
 
 def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[StepLane]]) -> dict[str, pd.DataFrame]:
     """Return the table `timeline`: by view, states of each lane, then paths and findings."""
-    rows: list[dict[str, Any]] = []
-    for view in plan.views:
-        of_gpu = {
-            (key, lane.window.device_id): lane
-            for key, some in lanes.items()
-            for lane in some
-            if lane.window.view == view.number
+    clocks, table = plan.clocks, load_manifest("llm_overview").table(_TABLE)
+    views = [] if clocks is None else [_view_rows(plan, clocks, view, lanes) for view in plan.views]
+    return {_TABLE: declared_frame(table, [row for rows in views for row in rows])}
+
+
+def _view_rows(
+    plan: Plan, clocks: JobClock, view: View, lanes: Mapping[RankKey, Sequence[StepLane]]
+) -> Iterator[dict[str, Any]]:
+    of_gpu = {
+        (key, lane.window.device_id): lane
+        for key, some in lanes.items()
+        for lane in some
+        if lane.window.view == view.number
+    }
+    shown = [(gpu, of_gpu.get((gpu.rank.key, gpu.device_id))) for gpu in plan.gpus]
+    for gpu, lane in shown:
+        if lane is not None:
+            yield from _state_rows(view, gpu, lane)
+            if lane.host is not None:
+                of_host = replace(gpu, label=f"{gpu.label}, host")
+                yield from _state_rows(view, of_host, lane.host, HOST)
+        elif gpu.rank.key not in lanes:
+            begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
+            yield {
+                **_row(view, LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns),
+                "state": LOST,
+                "name": "its profile could not be read a second time, or had changed",
+                "pieces_n": 1,
+            }
+    yield from _path_rows(plan, clocks, view)
+    for mark in marks_of(view, shown, plan.opportunities, clocks):
+        begin_ns = clocks.own_ns(mark.gpu.rank, view.start_ns)
+        yield {
+            **_row(view, FINDING, mark.gpu, mark.start_ns, mark.end_ns, begin_ns),
+            "state": mark.opportunity["severity"],
+            "name": mark.opportunity["title"],
+            "opportunity": mark.opportunity["opportunity"],
+            "pieces_n": mark.pieces_n,
         }
-        shown = [(gpu, of_gpu.get((gpu.rank.key, gpu.device_id))) for gpu in plan.gpus]
-        for gpu, lane in shown:
-            if lane is not None:
-                rows += _state_rows(view, gpu, lane)
-                if lane.host is not None:
-                    of_host = replace(gpu, label=f"{gpu.label}, host")
-                    rows += _state_rows(view, of_host, lane.host, HOST)
-            elif gpu.rank.key not in lanes:
-                rows.append(_lost_row(view, gpu, plan.clocks))
-        rows += _path_rows(plan, view)
-        marks = marks_of(view, shown, plan.opportunities, plan.clocks)
-        rows += (_finding_row(view, mark, plan.clocks) for mark in marks)
-    table = load_manifest("llm_overview").table(_TABLE)
-    return {_TABLE: declared_frame(table, rows)}
 
 
 def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:
@@ -150,53 +160,39 @@ def _row(view: View, part: str, gpu: GpuLane, start_ns: int, end_ns: int, begin_
         "end_ns": end_ns,
         "since_ns": start_ns - begin_ns,
         "duration_ns": end_ns - start_ns,
-        "opportunity": None,
     }
 
 
 def _state_rows(
     view: View, gpu: GpuLane, lane: StepLane, part: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    segments, begin_ns = lane.segments, lane.window.start_ns
-    columns = (segments.start_ns, segments.end_ns, segments.state, segments.name, segments.pieces_n)
-    times = zip(*(column.tolist() for column in columns), strict=True)
-    mixtures = _mixtures(segments.time_ns, lane.states)
-    for (start_ns, end_ns, state, name, pieces_n), mixture in zip(times, mixtures, strict=True):
-        yield {
-            **_row(
-                view,
-                part or (WAIT if lane.states[state] in WAITS else WORK),
-                gpu,
-                start_ns,
-                end_ns,
-                begin_ns,
-            ),
-            "state": lane.states[state],
-            "name": None if name == NO_NAME else lane.names[name],
-            "pieces_n": pieces_n,
-            "mixture": mixture,
-        }
+    for start_ns, end_ns, _, shows in _segments(lane.segments, lane.states, lane.names):
+        of_gpu = WAIT if shows["state"] in WAITS else WORK
+        row = _row(view, part or of_gpu, gpu, start_ns, end_ns, lane.window.start_ns)
+        yield {**row, **shows}
 
 
-def _lost_row(view: View, gpu: GpuLane, clocks: JobClock | None) -> dict[str, Any]:
-    begin_ns = clocks.own_ns(gpu.rank, view.start_ns) if clocks else 0
-    return {
-        **_row(view, LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns),
-        "state": LOST,
-        "name": "its profile could not be read a second time, or had changed",
-        "pieces_n": 1,
-    }
-
-
-def _mixtures(time_ns: IntArray, states: Sequence[str]) -> Iterator[str | None]:
-    """Yield the times of the states of each segment that has several, the longest first."""
-    for row in time_ns.tolist():
-        times = {state: ns for state, ns in zip(states, row, strict=True) if ns}
+def _segments(
+    segments: LaneSegments, states: Sequence[str], names: Sequence[str]
+) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
+    """Yield begin, end and row of segments, and what each shows: of several states all times."""
+    columns = [segments.start_ns, segments.end_ns, segments.row, segments.state]
+    columns += [segments.name, segments.pieces_n, segments.time_ns]
+    for start_ns, end_ns, row, state, name, pieces_n, time_ns in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        times = {state: ns for state, ns in zip(states, time_ns, strict=True) if ns}
         ordered = dict(sorted(times.items(), key=lambda item: -item[1]))
-        yield json.dumps(ordered) if len(times) > 1 else None
+        shows = {
+            "state": states[state],
+            "name": None if name == NO_NAME else names[name] or None,
+            "pieces_n": pieces_n,
+            "mixture": json.dumps(ordered) if len(times) > 1 else None,
+        }
+        yield start_ns, end_ns, row, shows
 
 
-def _path_rows(plan: Plan, view: View) -> Iterator[dict[str, Any]]:
+def _path_rows(plan: Plan, clocks: JobClock, view: View) -> Iterator[dict[str, Any]]:
     """Yield the critical path of a view, from its begin on, on the lanes that are shown."""
     lane_of: dict[tuple[str, int | None], int] = {}
     for place, gpu in enumerate(plan.gpus):
@@ -208,26 +204,13 @@ def _path_rows(plan: Plan, view: View) -> Iterator[dict[str, Any]]:
         for row in plan.path[::-1]
         if row["which"] == view.which and (row["file"], row["device_id"]) in lane_of
     ]
-    if not steps or plan.clocks is None:
+    if not steps:
         return
-    segments, states, names = _path_segments(steps, view)
-    columns = (segments.start_ns, segments.end_ns, segments.state, segments.name, segments.row)
-    times = zip(*(column.tolist() for column in columns), segments.pieces_n.tolist(), strict=True)
-    mixtures = _mixtures(segments.time_ns, states)
-    for (start_ns, end_ns, state, name, row, pieces_n), mixture in zip(
-        times, mixtures, strict=True
-    ):
-        gpu = plan.gpus[row // 2]
-        own_ns = plan.clocks.own_ns(gpu.rank, start_ns) - start_ns
-        yield {
-            **_row(view, HOST_PATH if row % 2 else PATH, gpu, start_ns, end_ns, view.start_ns),
-            "start_ns": start_ns + own_ns,
-            "end_ns": end_ns + own_ns,
-            "state": states[state],
-            "name": names[name] or None,
-            "pieces_n": pieces_n,
-            "mixture": mixture,
-        }
+    for start_ns, end_ns, line, shows in _segments(*_path_segments(steps, view)):
+        gpu, part = plan.gpus[line // 2], HOST_PATH if line % 2 else PATH
+        behind_ns = clocks.own_ns(gpu.rank, start_ns) - start_ns
+        times = (time_ns + behind_ns for time_ns in (start_ns, end_ns, view.start_ns))
+        yield {**_row(view, part, gpu, *times), **shows}
 
 
 def _path_segments(
@@ -257,15 +240,3 @@ def _path_segments(
     pieces = Pieces(start_ns, end_ns, name, parts, line)
     cell_ns = max(view.length_ns // _MOST_CELLS_OF_LANE, 1)
     return joined(pieces, len(states), view.start_ns, cell_ns), states, names
-
-
-def _finding_row(view: View, mark: Mark, clocks: JobClock | None) -> dict[str, Any]:
-    own_ns = clocks.own_ns(mark.gpu.rank, view.start_ns) if clocks else 0
-    return {
-        **_row(view, FINDING, mark.gpu, mark.start_ns, mark.end_ns, own_ns),
-        "state": mark.severity,
-        "name": mark.title,
-        "opportunity": mark.opportunity,
-        "pieces_n": mark.pieces_n,
-        "mixture": None,
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -57,14 +58,14 @@ class GpuLane:
 def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[GpuLane]:
     """Return the GPUs of the table `ranks`, in its order."""
     by_file = {rank.file: rank for rank in ranks}
-    devices: dict[str, int] = {}
-    for row in gpus:
-        devices[row["file"]] = devices.get(row["file"], 0) + 1
+    devices_n = Counter(row["file"] for row in gpus)
     return [
         GpuLane(
             by_file[row["file"]],
             int(row["device_id"]),
-            row["file"] if devices[row["file"]] == 1 else f"{row['file']}, GPU {row['device_id']}",
+            row["file"]
+            if devices_n[row["file"]] == 1
+            else f"{row['file']}, GPU {row['device_id']}",
             int(row["compute_ns"]),
         )
         for row in gpus
@@ -126,7 +127,7 @@ def views_of(
     parts: Mapping[str, Part], tables: Tables, ranks: Sequence[Rank], clocks: JobClock
 ) -> list[View]:
     """Return what is shown: the step of the first finding, if that is known, stands first."""
-    unit = next((row["step_unit"] for row in records(tables["ranks"]) if row["step_unit"]), "step")
+    unit = step_unit(tables)
     steps = records(parts[_STEPS].tables["job_steps"]) if _STEPS in parts else []
     counted = [row for row in steps if row["mark"] == _COUNTED]
     if not counted:
@@ -148,6 +149,11 @@ def views_of(
     ]
 
 
+def step_unit(tables: Tables) -> str:
+    """Return what a step is."""
+    return next((row["step_unit"] for row in records(tables["ranks"]) if row["step_unit"]), "step")
+
+
 def blamed_rank(row: Record) -> int | None:
     """Return the rank that an opportunity blames; None where it blames something else."""
     return row["cause_rank"] if row["cause"] == "rank" else None
@@ -163,35 +169,19 @@ def _step_of_first(
 ) -> Record | None:
     """Return the step of the job that holds most of the window of the first opportunity."""
     first = next(iter(records(tables["opportunities"])), None)
-    rank = None if first is None else next((r for r in ranks if r.number == first["rank"]), None)
-    if first is None or rank is None or first["window_start_ns"] is None:
+    # A rank that is to blame is seen in every step.
+    if first is None or first["window_start_ns"] is None or blamed_rank(first) is not None:
         return None
-    if blamed_rank(first) is not None:
-        # It is seen in every step.
-        return None
-    start_ns, end_ns = (
-        clocks.common_ns(rank, first[name]) for name in ("window_start_ns", "window_end_ns")
-    )
-
-    def shared_ns(step: Record) -> int:
-        return int(min(step["end_ns"], end_ns) - max(step["start_ns"], start_ns))
-
-    best = max(steps, key=shared_ns)
-    return best if shared_ns(best) > 0 else None
+    rank = next(rank for rank in ranks if rank.number == first["rank"])
+    start_ns, end_ns = (clocks.common_ns(rank, first[f"window_{at}_ns"]) for at in ("start", "end"))
+    shared = [min(row["end_ns"], end_ns) - max(row["start_ns"], start_ns) for row in steps]
+    return steps[shared.index(max(shared))] if max(shared) > 0 else None
 
 
 def _whole_run(tables: Tables, ranks: Sequence[Rank], clocks: JobClock) -> list[View]:
-    """Return one view of all GPUs from the first operation to the last; none without any."""
+    """Return one view of all GPUs from the first operation to the last."""
     by_file = {rank.file: rank for rank in ranks}
-    edges = [
-        (
-            clocks.common_ns(by_file[row["file"]], row["span_start_ns"]),
-            clocks.common_ns(by_file[row["file"]], row["span_end_ns"]),
-        )
-        for row in records(tables["wall"])
-        if row["span_ns"]
-    ]
-    if not edges:
-        return []
-    start_ns, end_ns = min(start for start, _ in edges), max(end for _, end in edges)
+    rows = [(by_file[row["file"]], row) for row in records(tables["wall"]) if row["span_ns"]]
+    start_ns = min(clocks.common_ns(rank, row["span_start_ns"]) for rank, row in rows)
+    end_ns = max(clocks.common_ns(rank, row["span_end_ns"]) for rank, row in rows)
     return [View(1, f"Whole run, {format_ns(end_ns - start_ns)}", "", None, start_ns, end_ns)]
