@@ -66,10 +66,10 @@ def test_a_machine_is_not_slow_because_a_rank_of_another_one_is_fast(ranks_n):
     for seed in range(20):
         values = 0.003 * np.random.default_rng(seed).standard_normal((2 * ranks_n, 40))
         values[:ranks_n] += 0.05
-        assert groups._tested([values], hosts, 0.004)[0].keys() == {"a"}
+        assert groups.tested([values], hosts, 0.004)[0].keys() == {tuple(range(ranks_n))}
         values[:ranks_n] -= 0.05
         values[-1] -= 0.3
-        assert not groups._tested([values], hosts, 0.004)[0]
+        assert not groups.tested([values], hosts, 0.004)[0]
 
 
 def test_a_finding_says_the_limits_of_the_test():

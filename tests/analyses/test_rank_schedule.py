@@ -13,7 +13,7 @@ from nsys_llm.analyses.ranks.schedule import Line
 
 def line_of(stages_n, messages_n, kind, transfer_ns=0.0):
     stages = tuple((at,) for at in range(stages_n))
-    return Line(0, stages, None, messages_n, kind, transfer_ns)
+    return Line(stages, messages_n, kind, transfer_ns)
 
 
 @pytest.mark.parametrize("kind", [GPIPE, ONE_F_ONE_B])

@@ -1,147 +1,142 @@
 """Which cause is part of which, if both are there: declared data, with conditions on prices.
 
-The cause that stays gives the price; of parts with work of their own it is the sum.
+The cause that stays gives the price; of kernels, which have work of their own, it is the sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
-from nsys_llm.report.causes import CauseKind
+from nsys_llm.report.causes import Cause, CauseKind
+from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import Price
 from nsys_llm.taxonomy.wall_classes import IDLE
 
-if TYPE_CHECKING:
-    from .opportunities import Opportunity
+#: Recipe of a finding, and its position in that recipe's findings, from 1.
+Place = tuple[str, int]
+Source = tuple[Place, Finding]
 
-#: Causes of idle time.
-_OF_IDLE: Final[tuple[CauseKind, ...]] = (
-    *("host", "wait", "queued", "dependency", "module_load", "allocation"),
-)
-#: Causes that others wait for.
-_WAITED_FOR: Final[tuple[CauseKind, ...]] = ("rank", "stage", "schedule", "experts")
-_BLOCKING_COPIES: Final = ("Memcpy", "Memset")
 
-#: Tells of a part, a whole and all opportunities whether the one is in the other.
-Condition = Callable[["Opportunity", "Opportunity", Sequence["Opportunity"]], bool]
+@dataclass(frozen=True)
+class Opportunity:
+    """Findings on one thing.
+
+    Attributes:
+        sources: Those that say why most precisely first.
+        gpu: Where: rank and CUDA device id.
+    """
+
+    sources: tuple[Source, ...]
+    cause: Cause
+    price: Price
+    gpu: tuple[int | None, int | None]
+
+    @property
+    def lead(self) -> Source:
+        """The finding that speaks for all."""
+        return self.sources[0]
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it gains enough for a line."""
+        return self.price.severity is not None
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Where it stands among others."""
+        return replace(self.lead[1], price=self.price).order
 
 
 @dataclass(frozen=True)
 class Join:
-    """One row: opportunities of the kind `part` are part of the largest of `wholes`.
-
-    Attributes:
-        is_sum: Whether the price is that of both together.
-    """
+    """One row: opportunities of the kind `part` are part of the largest of `wholes`."""
 
     part: CauseKind
     wholes: tuple[CauseKind, ...]
-    holds: Condition
-    is_sum: bool = False
+    #: Of a part, a whole and all opportunities whether the one is in the other.
+    holds: Callable[[Opportunity, Opportunity, Sequence[Opportunity]], bool]
 
 
-def _about_ns(item: Opportunity) -> int:
-    return item.price.about_ns or 0
-
-
-def _rank_of(item: Opportunity) -> int | None:
-    return item.cause.rank if item.cause.rank is not None else item.lead[1].rank
+def _explains_half(part: Opportunity, whole: Opportunity, *_: object) -> bool:
+    return 2 * whole.price.gain_ns >= part.price.gain_ns
 
 
 def _same_rank(part: Opportunity, whole: Opportunity) -> bool:
-    return whole.cause.rank in (None, _rank_of(part))
+    # A host without a rank is that of all ranks; other parts are where they were found.
+    rank = part.cause.rank if part.cause.kind == "host" else part.lead[1].rank
+    return whole.cause.rank in (None, rank)
 
 
-def _waits_expose_host(host: Opportunity, wait: Opportunity, every: Sequence[Opportunity]) -> bool:
-    """Replays without the waits gain together more than half of one with a host without delays."""
-    waits = [item for item in every if item.cause.kind == "wait" and item.price.severity]
-    replayed = [item for item in waits if item.price.about_basis == "replay"]
-    counts = host.price.about_basis == "replay" and wait in replayed
-    own = host.cause.rank is not None and host.cause.rank != _rank_of(wait)
-    return counts and not own and 2 * sum(map(_about_ns, replayed)) > _about_ns(host)
+def _are_conversions(part: Opportunity, whole: Opportunity, *_: object) -> bool:
+    return (part.cause.detail, whole.cause.detail) == ("conversions", "pointwise")
 
 
-def _is_late_by_host(part: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
-    """The rank's host is late or pauses, and the part takes at least half of what that gains.
-
-    The part's time is measured; a replay may price it far lower, as others hold the step up too.
-    """
-    # A host without a rank is that of all ranks; a wait has the rank on whose path it is.
-    of = part.cause.rank if part.cause.kind == "host" else _rank_of(part)
-    same = of == rank.cause.rank and rank.cause.note in HOST_VERDICTS
-    time_ns = max(finding.impact_ns for _, finding in part.sources)
-    return same and rank.is_shown and 2 * time_ns >= rank.price.gain_ns
+def _is_of_experts(rank: Opportunity, experts: Opportunity, *_: object) -> bool:
+    return rank.cause.note == "more_work" and experts.price.gain_ns >= 2 * rank.price.gain_ns
 
 
-def _not_replayed(wait: Opportunity, host: Opportunity, every: Sequence[Opportunity]) -> bool:
-    return wait.price.about_ns is None
+def _is_waited_for(waiting: Opportunity, other: Opportunity, *_: object) -> bool:
+    return other.cause.kind in ("stage", "schedule") or _explains_half(waiting, other)
 
 
-def _blocks(wait: Opportunity, copies: Opportunity, every: Sequence[Opportunity]) -> bool:
-    return any(word in (wait.cause.detail or "") for word in _BLOCKING_COPIES)
-
-
-def _of_any_kind(path: Opportunity, copies: Opportunity, every: Sequence[Opportunity]) -> bool:
+def _of_any_kind(path: Opportunity, copies: Opportunity, *_: object) -> bool:
     """Copies on the path are of those that take most, where a finding has these by kind."""
     return path.cause.detail is None and copies.cause.detail is not None
 
 
-def _is_waited_for(waiting: Opportunity, other: Opportunity, every: Sequence[Opportunity]) -> bool:
-    """The waiting is for it as far as it may explain half of that, or the stage's schedule."""
-    of_schedule = other.cause.kind in ("stage", "schedule")
-    return of_schedule or 2 * other.price.gain_ns >= waiting.price.gain_ns
+def _blocks(wait: Opportunity, *_: object) -> bool:
+    return any(word in (wait.cause.detail or "") for word in ("Memcpy", "Memset"))
 
 
-def _is_of_experts(rank: Opportunity, experts: Opportunity, every: Sequence[Opportunity]) -> bool:
-    return rank.cause.note == "more_work" and experts.price.gain_ns >= 2 * rank.price.gain_ns
+def _is_late_by_host(part: Opportunity, rank: Opportunity, *_: object) -> bool:
+    """The rank's host is late or pauses, and the part takes at least half of what that gains.
+
+    The part's time is measured; a replay may price it far lower, as others hold the step up too.
+    """
+    time_ns = max(finding.impact_ns for _, finding in part.sources)
+    is_late = rank.is_shown and rank.cause.note in HOST_VERDICTS
+    return is_late and _same_rank(part, rank) and 2 * time_ns >= rank.price.gain_ns
 
 
-def _is_of_rank(experts: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
-    return rank.cause.note == "more_work" and not _is_of_experts(rank, experts, every)
+def _waits_expose_host(host: Opportunity, wait: Opportunity, every: Sequence[Opportunity]) -> bool:
+    """Replays without the waits gain together more than half of one with a host without delays."""
+    replayed = [item for item in every if item.is_shown and item.price.about_basis == "replay"]
+    waits_ns = sum(item.price.gain_ns for item in replayed if item.cause.kind == "wait")
+    counts = host.price.about_basis == "replay" and wait in replayed
+    return counts and _same_rank(wait, host) and 2 * waits_ns > host.price.gain_ns
 
 
-def _is_of_stage(
-    transfer: Opportunity, schedule: Opportunity, every: Sequence[Opportunity]
-) -> bool:
-    return transfer.lead[1].rank in schedule.lead[1].ranks
-
-
-def _is_slow(transfer: Opportunity, link: Opportunity, every: Sequence[Opportunity]) -> bool:
-    """The link explains half of what the transfer gains."""
-    return 2 * link.price.gain_ns >= transfer.price.gain_ns
-
-
-def _are_conversions(part: Opportunity, whole: Opportunity, every: Sequence[Opportunity]) -> bool:
-    return (part.cause.detail, whole.cause.detail) == ("conversions", "pointwise")
-
-
-def _is_idle_there(place: Opportunity, cause: Opportunity, every: Sequence[Opportunity]) -> bool:
+def _is_idle(place: Opportunity, cause: Opportunity, *_: object) -> bool:
     return place.price.wall_classes == (IDLE,) and _same_rank(place, cause)
 
 
-def _grows(place: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
+def _grows(place: Opportunity, rank: Opportunity, *_: object) -> bool:
     """Its work grows in them; where a rank pauses, also the others' who wait for it."""
     waits = rank.cause.note == "pauses" or _same_rank(place, rank)
     return place.price.wall_classes != (IDLE,) and waits
 
 
+#: Rows join in their turn.
 JOINS: Final = (
-    Join("kernels", ("kernels",), _are_conversions, is_sum=True),
-    Join("transfer", ("link",), _is_slow),
-    Join("transfer", ("schedule",), _is_of_stage),
+    Join("kernels", ("kernels",), _are_conversions),
+    Join("transfer", ("link",), _explains_half),
+    Join(
+        "transfer", ("schedule",), lambda part, whole, _: part.lead[1].rank in whole.lead[1].ranks
+    ),
     Join("rank", ("experts",), _is_of_experts),
-    Join("experts", ("rank",), _is_of_rank),
-    Join("waiting", _WAITED_FOR, _is_waited_for),
+    # Whom the row before leaves: no experts are worth twice as much.
+    Join("experts", ("rank",), lambda _, rank, __: rank.cause.note == "more_work"),
+    Join("waiting", ("rank", "stage", "schedule", "experts"), _is_waited_for),
     Join("copies", ("copies",), _of_any_kind),
     Join("wait", ("copies",), _blocks),
     Join("wait", ("rank",), _is_late_by_host),
     Join("host", ("rank",), _is_late_by_host),
-    Join("wait", ("host",), _not_replayed),
+    Join("wait", ("host",), lambda wait, *_: wait.price.about_ns is None),
     Join("host", ("wait",), _waits_expose_host),
-    Join("place", _OF_IDLE, _is_idle_there),
+    Join("place", ("host", "wait", "queued", "dependency", "module_load", "allocation"), _is_idle),
     Join("place", ("rank",), _grows),
 )
 
@@ -150,43 +145,31 @@ def joined(items: Sequence[Opportunity]) -> list[Opportunity]:
     """Return opportunities, each part of another one joined with that."""
     left = sorted(items, key=lambda item: item.order)
     for join in JOINS:
-        every = list(left)
-        for part in every:
-            if part.cause.kind != join.part or part not in left:
-                continue
-            wholes = [
-                whole
-                for whole in left
-                if whole is not part
-                and whole.cause.kind in join.wholes
-                and join.holds(part, whole, every)
-            ]
-            if wholes:
-                whole = min(wholes, key=lambda item: item.order)
-                left[left.index(whole)] = _together(whole, part, is_sum=join.is_sum)
+        for part in [item for item in left if item.cause.kind == join.part]:
+            wholes = [item for item in left if item.cause.kind in join.wholes]
+            whole = next((item for item in wholes if join.holds(part, item, left)), None)
+            if whole is not None:
+                left[left.index(whole)] = _together(whole, part)
                 left.remove(part)
     return left
 
 
-def _together(whole: Opportunity, part: Opportunity, *, is_sum: bool) -> Opportunity:
+def _together(whole: Opportunity, part: Opportunity) -> Opportunity:
     """Return a whole with a part: who says most precisely why speaks, the whole before the part.
 
     A part that gains less than half of the whole, or nobody knows what, does not: its advice is
     too little, as that of a wait without a replay.
     """
     sources = (*whole.sources, *part.sources)
-    more_precise = part.lead[1].specificity > whole.lead[1].specificity
-    if more_precise and 2 * part.price.gain_ns >= whole.price.gain_ns:
+    if part.lead[1].specificity > whole.lead[1].specificity and _explains_half(whole, part):
         sources = (*part.sources, *whole.sources)
-    price = _sum(whole.price, part.price) if is_sum else whole.price
+    price = whole.price
+    if part.cause.kind == "kernels":
+        bound_ns = _sum(price.bound_ns, part.price.bound_ns, price.span_ns)
+        about_ns = _sum(price.about_ns, part.price.about_ns, price.span_ns)
+        price = replace(price, bound_ns=bound_ns, about_ns=about_ns)
     return replace(whole, sources=sources, price=price)
 
 
-def _sum(price: Price, other: Price) -> Price:
-    """Return both prices together, as far as the span of the GPU allows."""
-    pairs = (price.bound_ns, other.bound_ns), (price.about_ns, other.about_ns)
-    sums = [
-        None if None in pair else min(sum(ns for ns in pair if ns is not None), price.span_ns)
-        for pair in pairs
-    ]
-    return replace(price, bound_ns=sums[0], about_ns=sums[1])
+def _sum(time_ns: int | None, more_ns: int | None, most_ns: int) -> int | None:
+    return None if time_ns is None or more_ns is None else min(time_ns + more_ns, most_ns)

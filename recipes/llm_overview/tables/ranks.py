@@ -2,70 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from nsys_llm.analyses.steps.of_job import common_step
-from nsys_llm.report.part import Part
-from nsys_llm.report.records import records
-from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
-from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.wall import RankWall
-
-#: Of a GPU whose rank has no step, or another kind than the job.
-NO_STEPS: Final[Mapping[str, Any]] = dict.fromkeys(("step_unit", "step_name", "steps_n", "step_ns"))
+from nsys_llm.taxonomy.wall_classes import COMPUTE, WALL_CLASSES
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.outcomes import ProfileOutcome
 
 
-def rank_rows(parts: Mapping[str, Part], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Return a row a GPU: its span, the time of each class of the wall split, and its steps."""
-    if not parts or not ranks:
-        return []
-    part = next(iter(parts.values()))
-    mapped = [rank for profile in part.run.profiles for rank in profile.ranks]
-    steps = gpu_steps({rank.key: rank.wall for rank in mapped}, ranks)
-    gpus: dict[tuple[int, str, int], dict[str, Any]] = {}
-    for row in records(part.tables["wall"]):
-        key = row["rank"], row["file"], row["device_id"]
-        gpu = gpus.setdefault(
-            key,
-            {
-                **dict(zip(("rank", "file", "device_id"), key, strict=True)),
-                "span_ns": row["span_ns"],
-                **{f"{name}_ns": 0 for name in WALL_CLASSES},
-            },
-        )
-        gpu[f"{row['wall_class']}_ns"] += row["time_ns"]
-    for gpu in gpus.values():
-        span_ns = gpu["span_ns"]
-        gpu |= steps.get((gpu["file"], gpu["device_id"]), NO_STEPS)
-        gpu["compute_pct"] = 100.0 * gpu["compute_ns"] / span_ns if span_ns else None
-    return [gpus[key] for key in sorted(gpus)]
+def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+    """Return a row a GPU: its span, the time of each class of the wall split, and its steps.
 
-
-def gpu_steps(
-    walls: Mapping[RankKey, RankWall], ranks: Sequence[Rank]
-) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """Return columns on steps, by rank label and device, of ranks that have the step of most."""
+    Steps have the ranks that call one what most do.
+    """
+    walls = {rank.key: rank.wall for profile in profiles for rank in profile.ranks}
     job = common_step({rank.key: walls[rank.key].step for rank in ranks})
-    if job is None:
-        return {}
-    return {
-        (rank.file, device.device_id): {
-            "step_unit": job.unit,
-            "step_name": job.name,
-            "steps_n": work.whole_ns.size,
-            "step_ns": int(work.whole_ns.sum()) / work.whole_ns.size,
+    rows = []
+    gpus = [(rank, gpu) for rank in ranks for gpu in walls[rank.key].devices]
+    for rank, gpu in gpus:
+        times = {name: getattr(gpu, f"{name}_ns") for name in WALL_CLASSES if name != COMPUTE}
+        times[COMPUTE] = sum(gpu.kernels_ns.values()) + gpu.graphs_ns
+        row = {
+            "rank": rank.number,
+            "file": rank.file,
+            "device_id": gpu.device_id,
+            "span_ns": gpu.span_ns,
+            **{f"{name}_ns": time_ns for name, time_ns in times.items()},
+            "compute_pct": 100.0 * times[COMPUTE] / gpu.span_ns if gpu.span_ns else None,
         }
-        for rank in ranks
-        if rank.key not in job.others
-        for device in walls[rank.key].devices
-        if (work := device.work) is not None and work.has_steps and work.whole.any()
-    }
+        work = gpu.work
+        if job and rank.key not in job.others and work and work.has_steps and work.whole.any():
+            whole_ns = work.whole_ns
+            row |= {"step_unit": job.unit, "step_name": job.name, "steps_n": whole_ns.size}
+            row["step_ns"] = int(whole_ns.sum()) / whole_ns.size
+        rows.append(row)
+    return sorted(rows, key=lambda row: (row["rank"], row["file"], row["device_id"]))
 
 
 def mean_step_ns(gpus: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the mean full step of the job; None where steps hold less than half of the time."""
-    stepped = [row for row in gpus if row["steps_n"]]
+    stepped = [row for row in gpus if row.get("steps_n")]
     time_ns = sum(row["steps_n"] * row["step_ns"] for row in stepped)
     if not stepped or 2 * time_ns < sum(row["span_ns"] for row in gpus):
         return None

@@ -22,7 +22,8 @@ def tabulate(
     `timeline` has no rows before the second look, see `timeline.py`.
     """
     groups = grouped_findings(parts)
-    gpus = rank_rows(parts, ranks)
+    profiles = [profile for part in parts.values() for profile in part.run.profiles]
+    gpus = rank_rows(profiles, ranks)
     table = load_manifest("llm_overview").table
     # Both are made of whole rows of findings.
     shown, every = opportunity_rows(groups, mean_step_ns(gpus)), all_finding_rows(parts, groups)

@@ -6,136 +6,116 @@ Made from the table `rank_verdicts`; which rank is named and why is decided ther
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import CAPTURE, PERFORMANCE, Finding, cells
+from nsys_llm.report.findings import CAPTURE, Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Rule
 from nsys_llm.view.text import listed, quoted, shortened
 
-_TABLES: Final = ("rank_verdicts", "wall")
-_TESTED: Final = (
-    "of ranks that are equal one of a hundred jobs names any, and at least 1 % (5 % of fewer than "
-    "20 steps) beyond the median peer"
-)
 _COLUMNS: Final = (
     *("peers_n", "stage", "more_pct", "late_ns", "chance", "steps_n", "late_steps_n", "about_ns"),
 )
 #: Names that a finding lists.
 _MOST: Final = 8
-
-
-def _rule(
-    verdict: str,
-    title: str,
-    recommendation: str,
-    threshold: str = _TESTED,
-    *,
-    beside: str = "the median of {peers_n} peers",
-) -> Rule:
-    return Rule(
-        id=verdict,
-        scope="rank",
-        title=title,
-        threshold=threshold,
-        source=OURS,
-        recommendation=recommendation,
-        tables=_TABLES,
-        details="{more_pct} more compute than "
-        + beside
-        + "[, {late_ns} later a step][, on {host}].",
-        kind=CAPTURE if verdict == "profiler" else PERFORMANCE,
-        specificity=OF_RANK,
-    )
-
+_rule: Final = partial(
+    Rule,
+    scope="rank",
+    threshold="of ranks that are equal one of a hundred jobs names any, and at least 1 % (5 % of "
+    "fewer than 20 steps) beyond the median peer",
+    source=OURS,
+    tables=("rank_verdicts", "wall"),
+    details="{more_pct} more compute than {beside}[, {late_ns} later a step][, on {host}].",
+    specificity=OF_RANK,
+)
 
 #: By verdict.
 RULES: Final = {
     rule.id: rule
     for rule in (
         _rule(
-            "profiler",
-            "The profiler makes rank {ranks} late",
-            "Without the profiler this waiting is not there: record fewer kinds of events, or a "
-            "shorter time, and compare.",
+            id="profiler",
+            title="The profiler makes rank {ranks} late",
+            recommendation="Without the profiler this waiting is not there: record fewer kinds of "
+            "events, or a shorter time, and compare.",
+            kind=CAPTURE,
         ),
         _rule(
-            "more_work",
-            "Rank {ranks} has more to compute[ in {kernel}][: {more_pct} more than its peers]",
-            "Give every rank as much: sequences of like length in each batch, layers or experts "
-            "spread evenly.",
+            id="more_work",
+            title="Rank {ranks} has more to compute[ in {kernel}][: {more_pct} more than its "
+            "peers]",
+            recommendation="Give every rank as much: sequences of like length in each batch, "
+            "layers or experts spread evenly.",
         ),
         _rule(
-            "slow_gpu",
-            "Rank {ranks}'s GPU is slow[: compute {more_pct} longer]",
-            "Look at its clocks, temperature, power limit and other processes on it; swap the GPU "
-            "to see whether the slowness moves with it.",
+            id="slow_gpu",
+            title="Rank {ranks}'s GPU is slow[: compute {more_pct} longer]",
+            recommendation="Look at its clocks, temperature, power limit and other processes on "
+            "it; swap the GPU to see whether the slowness moves with it.",
         ),
         _rule(
-            "slow_host",
-            "Machine[ {host}] is slow: ranks {ranks} compute[ {more_pct}] longer",
-            "Compare clocks, power limits, driver and firmware of this machine with those of the "
-            "others, or leave it out.",
+            id="slow_host",
+            title="Machine[ {host}] is slow: ranks {ranks} compute[ {more_pct}] longer",
+            recommendation="Compare clocks, power limits, driver and firmware of this machine "
+            "with those of the others, or leave it out.",
         ),
         _rule(
-            "late_host",
-            "Rank {ranks}'s host launches late: {late_ns} a step",
-            "See what its threads do before they launch: other processes on its cores, NUMA "
-            "placement, data loading, garbage collection.",
+            id="late_host",
+            title="Rank {ranks}'s host launches late: {late_ns} a step",
+            recommendation="See what its threads do before they launch: other processes on its "
+            "cores, NUMA placement, data loading, garbage collection.",
         ),
         _rule(
-            "late",
-            "Rank {ranks} comes late to collectives: {late_ns} a step",
-            "Its compute time is that of its peers. `idle_gaps` tells what its host did "
-            "meanwhile, where API calls are recorded.",
+            id="late",
+            title="Rank {ranks} comes late to collectives: {late_ns} a step",
+            recommendation="Its compute time is that of its peers. `idle_gaps` tells what its "
+            "host did meanwhile, where API calls are recorded.",
         ),
         _rule(
-            "pauses",
-            "Rank {ranks} comes late in {late_steps_n} of {steps_n:step}"
+            id="pauses",
+            title="Rank {ranks} comes late in {late_steps_n} of {steps_n:step}"
             "[: {late_ns} a step on average]",
-            "Look at what its host does in these steps: data loading, checkpoints, garbage "
-            "collection.",
-            "steps later than five times the median step hold half of its lateness, worth 3 % of "
-            "the span",
+            recommendation="Look at what its host does in these steps: data loading, checkpoints, "
+            "garbage collection.",
+            threshold="steps later than five times the median step hold half of its lateness, "
+            "worth 3 % of the span",
         ),
     )
 }
-
-_STAGE: Final = _rule(
-    "slow_stage",
-    "Stage {stage} of the pipeline ({members}) computes[ {more_pct}] longer than the mean stage",
-    "Move layers to other stages, so that all compute as long.",
-    "the stage that computes most, at least 5 % beyond the mean stage",
-    beside="the mean stage",
-)
 #: Of a stage of a pipeline; comm_stats alone writes it.
-STAGE_RULES: Final = {_STAGE.id: _STAGE}
+STAGE_RULES: Final = {
+    "slow_stage": _rule(
+        id="slow_stage",
+        title="Stage {stage} of the pipeline ({members}) computes[ {more_pct}] longer than the "
+        "mean stage",
+        recommendation="Move layers to other stages, so that all compute as long.",
+        threshold="the stage that computes most, at least 5 % beyond the mean stage",
+    )
+}
 
 
 def rank_findings(tables: Tables, rules: Mapping[str, Rule] = RULES) -> list[Finding]:
     """Return the findings of some verdicts: of a machine or stage one, else one a GPU."""
-    frame = tables["rank_verdicts"]
+    frame = tables["rank_verdicts"].join(tables["files"]["host"], on="rank")
     rows = records(frame[frame["verdict"].isin(list(rules))])
-    files = records(tables["files"][["host"]].reset_index())
-    hosts = {row["Rank"]: row["host"] for row in files}
-    keyed = [{**row, "item": _item(row, hosts)} for row in rows]
-    groups = grouped(keyed, "verdict", "item").items()
-    return [_finding(rules[verdict], some, hosts) for (verdict, _), some in groups]
+    groups = grouped(({**row, "item": _item(row)} for row in rows), "verdict", "item")
+    return [_finding(rules[verdict], some) for (verdict, _), some in groups.items()]
 
 
-def _item(row: Record, hosts: dict[int, str | None]) -> object:
+def _item(row: Record) -> object:
     """Return what the rows of one finding share."""
-    shared = {"slow_host": hosts.get(row["rank"]), "slow_stage": row["stage"]}
+    shared = {"slow_host": row["host"], "slow_stage": row["stage"]}
     return shared.get(row["verdict"], (row["rank"], row["device_id"]))
 
 
-def _finding(rule: Rule, rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
+def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
     worst = max(rows, key=lambda row: row["about_ns"] or 0)
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     ranks, is_stage = sorted({int(row["rank"]) for row in rows}), rule.id in STAGE_RULES
-    host, listed_ranks = hosts.get(rank), listed([str(item) for item in ranks[:_MOST]])
-    kernel = worst["kernel"]
+    listed_ranks = listed([str(item) for item in ranks[:_MOST]])
+    host, kernel = worst["host"], worst["kernel"]
     return rule.finding(
         cause=Cause("stage" if is_stage else "rank", rank, device_id, note=rule.id),
         change=None if rule.kind == CAPTURE else Change("stages" if is_stage else "rank"),
@@ -144,6 +124,7 @@ def _finding(rule: Rule, rows: Sequence[Record], hosts: dict[int, str | None]) -
             "ranks": listed_ranks,
             "members": f"{'rank' if len(ranks) == 1 else 'ranks'} {listed_ranks}",
             "host": quoted(host) if host else None,
+            "beside": "the mean stage" if is_stage else f"the median of {worst['peers_n']} peers",
             # Who pauses in some steps may come first in the others.
             "late_ns": max(worst["late_ns"] or 0.0, 0.0),
             "kernel": quoted(shortened(kernel)) if kernel else None,

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from nsys_llm.recipes.llm_overview.tables.joins import JOINS, joined
-from nsys_llm.recipes.llm_overview.tables.opportunities import Opportunity, opportunity_rows
+from nsys_llm.recipes.llm_overview.tables.joins import JOINS, Opportunity, joined
+from nsys_llm.recipes.llm_overview.tables.opportunities import opportunity_rows
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import Price
@@ -35,7 +35,7 @@ def item(kind, about_ns=None, *, bound_ns=None, basis="usual", classes=("idle",)
         window_ns=given.get("window_ns"),
         impact_ns=given.get("impact_ns", about_ns or bound_ns or 0),
     )
-    return Opportunity((("r", finding),), cause, price, (finding.rank, 0))
+    return Opportunity(((("r", 1), finding),), cause, price, (finding.rank, 0))
 
 
 def replayed(kind, about_ns, **given):
@@ -115,6 +115,12 @@ def test_the_host_of_all_ranks_is_not_that_of_a_late_one():
     assert len(joined([item("host", 160, on=1), RANK])) == 2
 
 
+def test_a_wait_that_exposes_the_hosts_of_all_and_of_a_rank_has_both():
+    hosts = [replayed("host", 100), replayed("host", 90, rank=0)]
+    (together,) = joined([*hosts, replayed("wait", 51, detail="cudaStreamSynchronize")])
+    assert (together.cause.kind, len(together.sources)) == ("wait", 3)
+
+
 def test_every_row_of_the_table_has_a_case():
     assert len(JOINS) == 14
 
@@ -161,18 +167,8 @@ def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is(
 @pytest.mark.parametrize("seed", range(20))
 def test_no_finding_is_lost_and_no_order_of_them_matters(seed):
     chance = random.Random(seed)
-    kinds = [
-        "host",
-        "wait",
-        "rank",
-        "waiting",
-        "experts",
-        "copies",
-        "place",
-        "transfer",
-        "link",
-        "schedule",
-    ]
+    kinds = ["host", "wait", "rank", "waiting", "experts", "copies", "place", "transfer", "link"]
+    kinds.append("schedule")
     items = [
         item(chance.choice(kinds), about_ns, rank=chance.choice([None, 0, 1]), title=f"t{about_ns}")
         for about_ns in chance.sample(range(10, 900), 12)

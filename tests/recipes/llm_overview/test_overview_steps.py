@@ -11,10 +11,10 @@ from quick_run import quick
 from step_world import StepWorld
 
 from nsys_llm.analyses.steps import finder
-from nsys_llm.recipes.llm_overview.tables.ranks import gpu_steps, mean_step_ns
+from nsys_llm.recipes.llm_overview.tables.ranks import mean_step_ns, rank_rows
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.steps import DeviceSteps, StepKind
-from nsys_llm.trace.wall import RankWall
+from nsys_llm.trace.wall import DeviceWall, RankWall
 
 STEPS_N = 9
 #: Any recipe will do: steps are the overview's own.
@@ -75,24 +75,22 @@ def wall_of(steps_of, name="work"):
     for device_id, (steps_n, step_ns) in steps_of.items():
         edges, whole = step_ns * np.arange(steps_n + 1), np.ones(steps_n, dtype=bool)
         windows = np.column_stack((edges[:-1], edges[1:]))
-        devices.append(SimpleNamespace(device_id=device_id, work=DeviceSteps(windows, whole, True)))
+        work = DeviceSteps(windows, whole, True)
+        devices.append(DeviceWall(device_id, None, None, 0, {}, *[0] * 7, work=work))
     return RankWall((), tuple(devices), StepKind(name, "step", "repeated range", 3))
 
 
 def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():
     keys = [RankKey("a", 1, ""), RankKey("b", 2, ""), RankKey("c", 3, "")]
     ranks = [Rank(key, number, key.path, "index", None) for number, key in enumerate(keys)]
-    walls = {
-        keys[0]: wall_of({0: (2, 10), 1: (0, 0)}),
-        keys[1]: wall_of({0: (3, 20)}),
-        keys[2]: wall_of({0: (9, 1_000)}, "else"),
-    }
-    gpus = gpu_steps(walls, ranks)
-    assert {key: (row["steps_n"], row["step_ns"]) for key, row in gpus.items()} == {
-        ("a", 0): (2, 10.0),
-        ("b", 0): (3, 20.0),
-    }
-    assert gpu_steps(dict.fromkeys(keys, RankWall()), ranks) == {}
+    walls = [wall_of({0: (2, 10), 1: (0, 0)}), wall_of({0: (3, 20)}), wall_of({0: (9, 10)}, "else")]
+    mapped = [SimpleNamespace(key=key, wall=wall) for key, wall in zip(keys, walls, strict=True)]
+    gpus = rank_rows([SimpleNamespace(ranks=mapped)], ranks)
+    steps = [(row["file"], row.get("steps_n"), row.get("step_ns")) for row in gpus]
+    assert steps == [("a", 2, 10.0), ("a", None, None), ("b", 3, 20.0), ("c", None, None)]
+    for rank in mapped:
+        rank.wall = RankWall((), rank.wall.devices)
+    assert not any("steps_n" in row for row in rank_rows([SimpleNamespace(ranks=mapped)], ranks))
 
 
 def test_the_mean_is_over_all_steps_of_all_gpus():

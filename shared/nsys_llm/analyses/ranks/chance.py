@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ FEW_STEPS: Final = "few_steps"
 DRIFT: Final = "drift"
 CHANCE: Final = "chance"
 SMALL: Final = "small"
+#: Slow or fast by more than chance.
+_OUT: Final = ("", SMALL)
 
 #: Fewer steps show no drift; a rank that is named by them is far beyond the others.
 _DRIFT_STEPS: Final = 10
@@ -57,26 +59,18 @@ class Standing:
             test (no blocks).
         blocks_n: Blocks of steps that were compared.
         reason: Why it is not named as slow; "" where it is, SMALL where it stands out as fast.
+        size: How far it lies beyond the median of the others, in the mean of steps.
     """
 
     log_chance: float
     blocks_n: int
     reason: str
-
-    @property
-    def chance(self) -> float:
-        """That probability."""
-        return math.exp(self.log_chance)
+    size: float = 0.0
 
     @property
     def named(self) -> bool:
         """Whether it is slow by more than chance."""
         return not self.reason
-
-    @property
-    def stands_out(self) -> bool:
-        """Whether it is slow or fast by more than chance."""
-        return self.reason in ("", SMALL)
 
 
 def standings(values: FloatArray, alpha: float = ALPHA) -> list[Standing]:
@@ -88,16 +82,14 @@ def standings(values: FloatArray, alpha: float = ALPHA) -> list[Standing]:
         values: Shape (ranks, steps); larger is slower. At least two ranks.
         alpha: Chance that any of equals is named.
     """
-    ranks_n, left = len(values), list(range(len(values)))
-    tests = _tests(values, alpha)
-    result = [replace(item, reason=CHANCE) if item.stands_out else item for item in tests]
-    fast: list[Standing] = []
-    while named := [place for place, item in enumerate(tests) if item.stands_out]:
+    tests, left = _tests(values, alpha), list(range(len(values)))
+    result = [replace(item, reason=CHANCE) if item.reason in _OUT else item for item in tests]
+    while named := [place for place, item in enumerate(tests) if item.reason in _OUT]:
         best = min(named, key=lambda place: tests[place].log_chance)
         result[left.pop(best)] = tests[best]
-        fast += [tests[best]] if tests[best].reason else []
         tests = _tests(values[left], alpha)
-    if fast and 2 * len(fast) >= ranks_n:
+    fast = [item for item in result if item.reason == SMALL]
+    if fast and 2 * len(fast) >= len(values):
         worst = max(fast, key=lambda item: item.log_chance)
         result = [item if item.reason == SMALL else replace(worst, reason="") for item in result]
     return result
@@ -112,36 +104,33 @@ def _tests(values: FloatArray, alpha: float) -> list[Standing]:
     # Where most values are equal, any other is beyond the usual.
     most = _MOST_TIMES * float(np.median(np.abs(beyond)))
     beyond = np.clip(beyond, -most, most) if most else beyond
-    lengths = block_lengths(beyond)
-    tests: dict[int, Standing] = {}
-    for length in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == length)
-        # Blocks that are too short are like the one before: as many fewer say something new.
-        used = min(length, steps_n // _LEAST_BLOCKS)
-        blocks_n = steps_n // used
-        last = beyond[:, steps_n - blocks_n * used :]
-        means = last.reshape(ranks_n, blocks_n, used).mean(axis=2)
-        enough = math.log(4) + (1 - blocks_n) * math.log(ranks_n) <= math.log(alpha / 2)
-        if enough and used == length:
-            some = _chernoff_tests(means, rows, alpha)
-        else:
-            some = [_student_test(means, row, alpha, length / used) for row in rows.tolist()]
-        tests |= dict(zip(rows.tolist(), some, strict=True))
-    return [tests[row] for row in range(ranks_n)]
+    lengths = block_lengths(beyond).tolist()
+    tests = {length: _tests_of_blocks(beyond, length, alpha) for length in set(lengths)}
+    return [tests[length][row] for row, length in enumerate(lengths)]
 
 
-def others_beyond(values: FloatArray) -> FloatArray:
+def _tests_of_blocks(beyond: FloatArray, length: int, alpha: float) -> list[Standing]:
+    ranks_n, steps_n = beyond.shape
+    # Blocks that are too short are like the one before: as many fewer say something new.
+    used = min(length, steps_n // _LEAST_BLOCKS)
+    blocks_n = steps_n // used
+    last = beyond[:, steps_n - blocks_n * used :]
+    means = last.reshape(ranks_n, blocks_n, used).mean(axis=2)
+    enough = math.log(4) + (1 - blocks_n) * math.log(ranks_n) <= math.log(alpha / 2)
+    if enough and used == length:
+        return _chernoff_tests(means, alpha)
+    return [_student_test(means, row, alpha, length / used) for row in range(ranks_n)]
+
+
+def others_beyond(values: npt.NDArray[Any]) -> FloatArray:
     """Return what each peer has beyond the median of the others, in each step."""
-    peers_n = len(values)
-    order = np.argsort(values, axis=0, kind="stable")
-    ranked = np.take_along_axis(values, order, axis=0)
-    place = np.argsort(order, axis=0, kind="stable")
+    ranked, peers_n = np.sort(values, axis=0), len(values)
     # Without a value itself, those above it move down by one.
-    middle = [
-        np.where(place <= at, ranked[at + 1], ranked[at])
+    low, high = (
+        np.where(values <= ranked[at], ranked[at + 1], ranked[at])
         for at in ((peers_n - 2) // 2, (peers_n - 1) // 2)
-    ]
-    return np.asarray(values - (middle[0] + middle[1]) / 2)
+    )
+    return np.asarray(values - (low + high) / 2)
 
 
 def block_lengths(beyond: FloatArray) -> IntArray:
@@ -157,10 +146,9 @@ def block_lengths(beyond: FloatArray) -> IntArray:
     if steps_n < _DRIFT_STEPS:
         return np.ones(ranks_n, dtype=np.int64)
     around = beyond - beyond.mean(axis=1, keepdims=True)
-    next_sum = (around[:, :-1] * around[:, 1:]).sum(axis=1)
-    square_sum = (around**2).sum(axis=1)
+    sums = (around[:, :-1] * around[:, 1:]).sum(axis=1), (around**2).sum(axis=1)
     left_out = 1 if ranks_n > 2 else 0  # of two ranks one is as late as the other is early
-    next_sum, square_sum = (some.sum() - left_out * some for some in (next_sum, square_sum))
+    next_sum, square_sum = (some.sum() - left_out * some for some in sums)
     alike = next_sum / np.where(square_sum > 0, square_sum, 1.0)
     values_n = max(ranks_n - 2, 1) * steps_n
     error = 1 / math.sqrt(values_n)
@@ -169,11 +157,11 @@ def block_lengths(beyond: FloatArray) -> IntArray:
     return np.where(rho <= 2 * error, 1, length)
 
 
-def _chernoff_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[Standing]:
-    """Return the tests of some ranks by means of blocks, shape (ranks, blocks)."""
+def _chernoff_tests(means: FloatArray, alpha: float) -> list[Standing]:
+    """Return the tests by means of blocks, shape (ranks, blocks)."""
     ranks_n, blocks_n = means.shape
     scaled = means / (float(np.abs(means).max()) or 1.0)
-    sums = scaled[rows].sum(axis=1)
+    sums = scaled.sum(axis=1)
     slow, fast = (
         np.min([_log_mean(sign * tilt * scaled) - sign * tilt * sums for tilt in _TILTS], axis=0)
         for sign in (1.0, -1.0)
@@ -196,25 +184,22 @@ def _log_mean(exponents: FloatArray) -> float:
 def _student_test(means: FloatArray, row: int, alpha: float, stretched: float) -> Standing:
     """Test one rank by blocks that would have to be `stretched` times as long to differ."""
     ranks_n, blocks_n = means.shape
-    rank = means[row]
-    others = np.delete(means, row, axis=0)
+    rank, others = means[row], np.delete(means, row, axis=0)
     apart = float(rank.mean() - others.mean())
     rest = means - means.mean(axis=1, keepdims=True) - means.mean(axis=0) + means.mean()
     degrees = (ranks_n - 1) * (blocks_n - 1)
-    error = math.sqrt(
-        float((rest**2).sum()) / degrees * (1 / blocks_n + 1 / (blocks_n * (ranks_n - 1)))
-    )
+    variance = float((rest**2).sum()) / degrees
+    error = math.sqrt(variance * (1 / blocks_n + 1 / (blocks_n * (ranks_n - 1))))
     # Sums of floats that are equal in exact numbers differ by their last bits.
     least = 1e-12 * float(np.abs(means).max())
     otherwise = DRIFT if stretched > 1 else CHANCE
     if abs(apart) <= least:
         return Standing(0.0, blocks_n, otherwise)
     ratio = abs(apart) / (stretched * error) if error > least else math.inf
-    is_slow = apart > 0
-    throughout = (rank > others.max(axis=0)) if is_slow else (rank < others.min(axis=0))
     tails_n = 2 * ranks_n if ranks_n > 2 else 2
-    named = bool(throughout.all()) and (is_slow or ranks_n > 2)
     log_chance = math.log(min(max(tails_n * student_tail(ratio, degrees), _LEAST), 1.0))
-    named &= log_chance <= math.log(alpha)
-    reason = otherwise if not named else "" if is_slow else SMALL
+    sign = math.copysign(1.0, apart)
+    throughout = bool((sign * rank > (sign * others).max(axis=0)).all())
+    named = throughout and (apart > 0 or ranks_n > 2) and log_chance <= math.log(alpha)
+    reason = otherwise if not named else "" if apart > 0 else SMALL
     return Standing(log_chance, blocks_n, reason)

@@ -31,6 +31,9 @@ _FEW: Final = 20
 #: Each rank of a slow machine has this part of what the machine has beyond the other machines.
 _ALIKE: Final = 0.5
 
+#: Rows of peers.
+_Rows = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Group:
@@ -38,28 +41,29 @@ class Group:
 
     Attributes:
         gpus: Positions of the peers.
-        hosts: Their machines.
         steps: Rows of their windows.
         compute_ns: Shape (peers, steps).
         more_ns: Likewise, beyond the median of the others; of a slow machine's ranks, of those of
             other machines.
-        late_ns: Likewise, lateness, see `Arrivals.late_ns`; 0 where nothing is matched.
+        late_ns: Likewise, lateness, see `Arrivals.late_ns`; 0 where they do not meet.
         held_ns: Likewise, time in which the profiler kept a GPU idle.
-        slow_hosts: Machines that are named, by the kind of evidence that names them first.
+        slow_machines: Of those that are named, by the rows of their peers, the evidence that names
+            them first.
         compute: The test of each peer by its compute time.
-        late: By its lateness, in shares of a step; None where nothing is matched.
+        late: By its lateness, in shares of a step.
+        meet: Whether any of their collectives are matched.
     """
 
     gpus: tuple[int, ...]
-    hosts: tuple[str | None, ...]
     steps: IntArray
     compute_ns: IntArray
     more_ns: FloatArray
     late_ns: FloatArray
     held_ns: FloatArray
-    slow_hosts: dict[str, Standing]
+    slow_machines: dict[_Rows, Standing]
     compute: list[Standing]
-    late: list[Standing] | None
+    late: list[Standing]
+    meet: bool
 
     @classmethod
     def of(
@@ -68,95 +72,80 @@ class Group:
         """Measure and test some peers, with a chance for each of the two kinds of evidence."""
         works = [gpus[at].work for at in members]
         steps_n = min(len(work.whole) for work in works)
-        whole = np.all([work.whole[:steps_n] for work in works], axis=0)
-        whole &= np.all([work.compute_ns[:steps_n] > 0 for work in works], axis=0)
-        if len({work.has_steps for work in works}) > 1:
-            whole[:] = False
-        steps = np.flatnonzero(whole)
+        whole = [work.whole[:steps_n] & (work.compute_ns[:steps_n] > 0) for work in works]
+        of_one_kind = len({work.has_steps for work in works}) == 1
+        steps = np.flatnonzero(np.all(whole, axis=0) & of_one_kind)
         compute_ns = np.array([work.compute_ns[steps] for work in works])
-        values = [np.log(np.maximum(compute_ns, 1))]
-        late_ns = None if arrivals is None else arrivals.late_ns(members, steps)
-        if late_ns is not None:
-            lengths = [np.diff(work.window_ns[steps], axis=1)[:, 0] for work in works]
-            values.append(late_ns / np.maximum(np.median(lengths, axis=0), 1.0))
-        hosts = tuple(gpus[at].host for at in members)
-        slow, tests = _tested(values, hosts, alpha)
-        profiler_ns = np.array([work.profiler_ns[steps] for work in works])
-        late_ns = np.zeros(compute_ns.shape) if late_ns is None else late_ns
-        more_ns, late_ns, held_ns = (
-            _beyond(some, hosts, slow) for some in (compute_ns, late_ns, profiler_ns)
-        )
-        measured = steps, compute_ns, more_ns, late_ns, held_ns
-        late = tests[1] if len(tests) > 1 else None
-        return cls(tuple(members), hosts, *measured, slow, tests[0], late)
+        held_ns = np.array([work.profiler_ns[steps] for work in works])
+        met_ns = None if arrivals is None else arrivals.late_ns(members, steps)
+        late_ns = np.zeros(compute_ns.shape) if met_ns is None else met_ns
+        lengths = [np.diff(work.window_ns[steps], axis=1)[:, 0] for work in works]
+        values = np.log(compute_ns), late_ns / np.maximum(np.median(lengths, axis=0), 1.0)
+        facts = [gpus[at].rank.facts for at in members]
+        slow, (compute, late) = tested(values, [it.host if it else None for it in facts], alpha)
+        more, behind, held = (_beyond(some, slow) for some in (compute_ns, late_ns, held_ns))
+        measured = steps, compute_ns, more, behind, held
+        return cls(tuple(members), *measured, slow, compute, late, met_ns is not None)
 
-    def alike(self, row: int) -> list[int]:
-        """Return the rows of a slow machine's ranks, for one of them; of others their own."""
-        host = self.hosts[row]
-        return _rows_of(host, self.hosts) if host in self.slow_hosts else [row]
+    def machine(self, row: int) -> tuple[_Rows, Standing | None]:
+        """Return the rows of a slow machine's ranks, for one of them, and why it is slow."""
+        return next((some for some in self.slow_machines.items() if row in some[0]), ((row,), None))
 
 
 def sized_standings(values: FloatArray, alpha: float) -> list[Standing]:
     """Test peers, shape (peers, steps), at least two peers: SMALL is below the least size."""
     least = _LEAST if values.shape[1] >= _FEW else _LEAST_OF_FEW
+    sizes = others_beyond(values).sum(axis=1) / max(values.shape[1], 1)
     return [
-        replace(item, reason=SMALL) if item.named and size < least else item
-        for item, size in zip(standings(values, alpha), _sizes(values), strict=True)
+        replace(item, size=size, reason=SMALL if item.named and size < least else item.reason)
+        for item, size in zip(standings(values, alpha), sizes.tolist(), strict=True)
     ]
 
 
-def _sizes(values: FloatArray) -> FloatArray:
-    """Return how far each lies beyond the median of the others, in the mean of steps."""
-    return others_beyond(values).sum(axis=1) / max(values.shape[1], 1)
-
-
-def _tested(
+def tested(
     values: Sequence[FloatArray], hosts: Sequence[str | None], alpha: float
-) -> tuple[dict[str, Standing], list[list[Standing]]]:
+) -> tuple[dict[_Rows, Standing], list[list[Standing]]]:
     """Test machines first, where two or more have two or more peers each, then ranks.
 
     Args:
         values: Of each kind of evidence, shape (peers, steps).
         hosts: Machine of each peer.
+
+    Returns:
+        Rows of the peers of slow machines, with the evidence that names them first; for each kind
+        of evidence the test of each peer.
     """
-    rows_of = {host: _rows_of(host, hosts) for host in sorted(filter(None, set(hosts)))}
-    rows_of = {host: rows for host, rows in rows_of.items() if len(rows) > 1}
-    slow: dict[str, Standing] = {}
-    if len(rows_of) > 1:
+    known = sorted(filter(None, set(hosts)))
+    rows_of = [tuple(row for row, host in enumerate(hosts) if host == name) for name in known]
+    machines = [rows for rows in rows_of if len(rows) > 1]
+    slow: dict[_Rows, Standing] = {}
+    if len(machines) > 1:
         alpha /= 2
         for some in values:
-            means = np.array([some[rows].mean(axis=0) for rows in rows_of.values()])
-            machines = zip(rows_of, sized_standings(means, alpha), _sizes(means), strict=True)
-            for host, item, size in machines:
-                each = _beyond_rest(some, rows_of[host]).mean(axis=1)
+            means = np.array([some[list(rows)].mean(axis=0) for rows in machines])
+            for rows, item in zip(machines, sized_standings(means, alpha), strict=True):
+                each = _beyond_rest(some, rows).mean(axis=1)
                 # All ranks of a slow machine are slow, and neither one of them nor, against a
                 # faster rank elsewhere, none.
-                if item.named and (each >= _ALIKE * size).all():
-                    slow.setdefault(host, item)
-    left = [row for row, host in enumerate(hosts) if host not in slow]
+                if item.named and (each >= _ALIKE * item.size).all():
+                    slow.setdefault(rows, item)
+    left = sorted(set(range(len(hosts))).difference(*slow))
     tests = []
     for some in values:
-        every = [Standing(0.0, 0, CHANCE)] * len(some)
+        tests.append([Standing(0.0, 0, CHANCE)] * len(hosts))
         if len(left) > 1:
             for row, item in zip(left, sized_standings(some[left], alpha), strict=True):
-                every[row] = item
-        tests.append(every)
+                tests[-1][row] = item
     return slow, tests
 
 
-def _rows_of(host: str | None, hosts: Sequence[str | None]) -> list[int]:
-    return [row for row, other in enumerate(hosts) if other == host]
-
-
-def _beyond(
-    values: npt.NDArray[Any], hosts: Sequence[str | None], slow: Collection[str]
-) -> FloatArray:
-    result = others_beyond(values.astype(np.float64))
-    for rows in (_rows_of(host, hosts) for host in slow):
-        result[rows] = _beyond_rest(values, rows)
+def _beyond(values: npt.NDArray[Any], slow: Collection[_Rows]) -> FloatArray:
+    result = others_beyond(values)
+    for rows in slow:
+        result[list(rows)] = _beyond_rest(values, rows)
     return result
 
 
-def _beyond_rest(values: npt.NDArray[Any], rows: Sequence[int]) -> FloatArray:
+def _beyond_rest(values: npt.NDArray[Any], rows: _Rows) -> FloatArray:
     """Return what some peers have beyond the median of all others, in each step."""
-    return np.asarray(values[rows] - np.median(np.delete(values, rows, axis=0), axis=0))
+    return np.asarray(values[list(rows)] - np.median(np.delete(values, rows, axis=0), axis=0))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.chains import Chain, find_chains, transfers_between
+from nsys_llm.analyses.collectives.chains import find_chains, transfers_between
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.collectives.job_steps import JobSteps, window_at
+from nsys_llm.analyses.collectives.job_steps import JobSteps, ahead_of_first, window_at
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
-from nsys_llm.analyses.collectives.stages import Stages, find_stages
+from nsys_llm.analyses.collectives.stages import find_stages
 from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray, others_beyond
 from nsys_llm.analyses.ranks.peers import Gpu
@@ -46,60 +45,22 @@ class _Met:
 
 
 class Arrivals:
-    """Matched collectives of the GPUs that are judged."""
+    """Matched collectives of the GPUs that are judged.
+
+    Attributes:
+        stages: The pipelines; of positions in the collectives' devices.
+        device_of: That position of each GPU; -1 for one without.
+    """
 
     def __init__(self, collectives: MatchedCollectives, gpus: Sequence[Gpu]) -> None:
         self._collectives, self._gpus = collectives, gpus
         gpu_of = {gpu.key: at for at, gpu in enumerate(gpus)}
         self._gpu_of = [gpu_of.get(key, -1) for key in collectives.owners]
-        self._device_of = [collectives.owners.get(gpu.key, -1) for gpu in gpus]
-
-    @cached_property
-    def stages(self) -> Stages:
-        """The pipelines; of positions in the collectives' devices."""
-        return find_stages(self._collectives)
-
-    def stage_of(self) -> list[int | None]:
-        """Return the stage of each GPU."""
-        return [self.stages.stage_of.get(device) for device in self._device_of]
-
-    def apart(self) -> list[int | None]:
-        """Return a number for each GPU, see `Stages.apart`."""
-        return [None if at < 0 else self.stages.apart(at) for at in self._device_of]
-
-    def lines(self) -> list[Line]:
-        """Return the pipelines whose devices are all judged."""
-        windows = [None if at < 0 else self._gpus[at].work for at in self._gpu_of]
-        lines = []
-        for chain in find_chains(self.stages, JobSteps(self._collectives, windows)):
-            stages = tuple(tuple(self._gpu_of[device] for device in some) for some in chain.stages)
-            if min(map(min, stages)) >= 0:
-                steps_n = self._gpus[stages[0][0]].steps_n
-                transfer_ns = steps_n * self._usual_transfer_ns(chain)
-                line = Line(chain.number, stages, None, chain.messages_n, chain.kind, transfer_ns)
-                lines.append(line)
-        return lines
-
-    def _usual_transfer_ns(self, chain: Chain) -> float:
-        pairs = transfers_between(self._collectives.sequences, *chain.stages[:2])
-        transfer_ns = [item.waits.transfer_ns for some in pairs.values() for item in some]
-        return float(np.median(np.concatenate(transfer_ns)))
-
-    def joined(self) -> list[int]:
-        """Return a number for each GPU that those share which have collectives together."""
-        number = list(range(len(self._gpus)))
-        for sequence in self._collectives.sequences:
-            members = [self._gpu_of[owner] for owner in sequence.owners]
-            old = {number[gpu] for gpu in members if gpu >= 0}
-            if len(sequence) and len(old) > 1:
-                number = [min(old) if item in old else item for item in number]
-        return number
-
-    @cached_property
-    def _met(self) -> list[_Met]:
-        return [
+        self.device_of = [collectives.owners.get(gpu.key, -1) for gpu in gpus]
+        self.stages = find_stages(collectives)
+        self._met = [
             self._of(sequence)
-            for sequence in self._collectives.sequences
+            for sequence in collectives.sequences
             if sequence.confidence != LOW_CONFIDENCE and id(sequence) not in self.stages.staged
         ]
 
@@ -112,6 +73,30 @@ class Arrivals:
             end_ns=end_ns + np.stack(sequence.ahead_ns)[:, met],
             least_ns=int(sure_ns(sequence.residual_ns)),
         )
+
+    def lines(self) -> list[Line]:
+        """Return the pipelines whose devices are all judged."""
+        windows = [None if at < 0 else self._gpus[at].work for at in self._gpu_of]
+        lines = []
+        for chain in find_chains(self.stages, JobSteps(self._collectives, windows)):
+            stages = tuple(tuple(self._gpu_of[device] for device in some) for some in chain.stages)
+            if min(map(min, stages)) < 0:
+                continue
+            pairs = transfers_between(self._collectives.sequences, *chain.stages[:2])
+            transfers = [item.waits.transfer_ns for some in pairs.values() for item in some]
+            usual_ns = float(np.median(np.concatenate(transfers)))
+            transfer_ns = self._gpus[stages[0][0]].steps_n * usual_ns
+            lines.append(Line(stages, chain.messages_n, chain.kind, transfer_ns))
+        return lines
+
+    def joined(self) -> list[int]:
+        """Return a number for each GPU that those share which have collectives together."""
+        links: dict[tuple[int, int], int] = {}
+        for sequence in self._collectives.sequences:
+            members = [self._gpu_of[owner] for owner in sequence.owners if len(sequence)]
+            links |= dict.fromkeys(pairwise(gpu for gpu in members if gpu >= 0), 0)
+        firsts = ahead_of_first(links, range(len(self._gpus)))
+        return [firsts[at][0] for at in range(len(self._gpus))]
 
     def late_ns(self, group: Sequence[int], steps: IntArray) -> FloatArray | None:
         """Return how much later than the median of the others each came, summed over each step.
@@ -127,28 +112,26 @@ class Arrivals:
             Shape (peers, steps); None where they meet in no collective.
         """
         row_of = {gpu: row for row, gpu in enumerate(group)}
-        by_members: dict[tuple[int, ...], FloatArray] = {}
-        any_met = False
+        by_rows: dict[tuple[int, ...], FloatArray] = {}
         for met in self._met:
             places = [place for place, gpu in enumerate(met.gpus) if gpu in row_of]
-            if len(places) < 2:
+            step = [self._steps(met.gpus[place], met.end_ns[place], steps) for place in places]
+            if len(places) < 2 or not any((some < steps.size).any() for some in step):
                 continue
-            beyond = others_beyond(met.arrival_ns[places].astype(np.float64))
+            beyond = others_beyond(met.arrival_ns[places])
             beyond[np.abs(beyond) <= met.least_ns] = 0.0
-            members = tuple(met.gpus[place] for place in places)
-            late = by_members.setdefault(members, np.zeros((len(members), steps.size)))
-            for row, (member, place) in enumerate(zip(members, places, strict=True)):
-                step = self._steps(member, met.end_ns[place], steps)
-                known = step >= 0
-                late[row] += np.bincount(step[known], beyond[row][known], steps.size)
-                any_met |= bool(known.any())
-        if not any_met:
+            rows = tuple(row_of[met.gpus[place]] for place in places)
+            sums = [
+                np.bincount(*some, steps.size + 1)[:-1] for some in zip(step, beyond, strict=True)
+            ]
+            by_rows[rows] = np.add(by_rows.get(rows, 0.0), sums)
+        if not by_rows:
             return None
         total = np.zeros((len(group), steps.size))
-        for members, late in by_members.items():
+        for rows, late in by_rows.items():
             # Earlier than one that is late is not earlier than those who never meet it.
-            total[[row_of[member] for member in members]] += np.maximum(late, 0)
-        busy_ns = np.array([self._busy_ns(gpu, steps) for gpu in group], dtype=np.float64)
+            total[list(rows)] += np.maximum(late, 0)
+        busy_ns = np.array([self._busy_ns(gpu, steps) for gpu in group])
         return np.minimum(total, np.maximum(others_beyond(busy_ns), 0))
 
     def _busy_ns(self, gpu: int, steps: IntArray) -> IntArray:
@@ -157,7 +140,7 @@ class Arrivals:
         In exposed communication that is no transfer it waits.
         """
         window_ns = self._gpus[gpu].work.window_ns[steps]
-        device = self._device_of[gpu]
+        device = self.device_of[gpu]
         waiting, hidden = np.empty((0, 2), dtype=np.int64), self._gpus[gpu].wall.hidden
         if device >= 0:
             lanes = self._collectives.devices[device].lanes
@@ -170,16 +153,13 @@ class Arrivals:
             waiting = subtract_intervals(waiting, hidden)
         return np.diff(window_ns, axis=1)[:, 0] - covered_in(window_ns, waiting)
 
-    def waiting(
-        self, culprits: Sequence[int], steps: IntArray
-    ) -> tuple[npt.NDArray[np.bool_], IntArray]:
-        """Return in which steps one of some GPUs came last, and how long the others waited for it.
+    def waits_ns(self, culprits: Sequence[int], steps: IntArray) -> IntArray:
+        """Return how long each GPU waited in collectives to which one of some came last.
 
         Returns:
-            Shape (steps,); and shape (gpus, steps), waiting in the collectives to which it came
-            last, each by its own clock.
+            Shape (gpus, steps), each by its own clock.
         """
-        waits = np.zeros((len(self._gpus), steps.size), dtype=np.int64)
+        waits = np.zeros((len(self._gpus), steps.size + 1), dtype=np.int64)
         for met in self._met:
             late = [place for place, gpu in enumerate(met.gpus) if gpu in culprits]
             others = [place for place in range(len(met.gpus)) if place not in late]
@@ -187,17 +167,15 @@ class Arrivals:
                 continue
             last_ns = met.arrival_ns[late].max(axis=0)
             is_last = last_ns - met.arrival_ns[others].max(axis=0) > met.least_ns
-            step = self._steps(met.gpus[late[0]], met.end_ns[late[0]], steps)
-            chosen = np.flatnonzero(is_last & (step >= 0))
+            step = self._steps(met.gpus[late[0]], met.end_ns[late[0]], steps)[is_last]
             for at in others:
                 if met.gpus[at] >= 0:
-                    wait_ns = (last_ns - met.arrival_ns[at])[chosen]
-                    np.add.at(waits[met.gpus[at]], step[chosen], wait_ns)
-        return np.asarray(waits.any(axis=0)), waits
+                    np.add.at(waits[met.gpus[at]], step, (last_ns - met.arrival_ns[at])[is_last])
+        return waits[:, :-1]
 
     def _steps(self, gpu: int, end_ns: IntArray, steps: IntArray) -> IntArray:
-        """Return in which of the steps a GPU left each collective; -1 for none."""
+        """Return in which of the steps a GPU left each collective; their number for none."""
         window_ns = self._gpus[gpu].work.window_ns
-        place = np.full(len(window_ns) + 1, -1, dtype=np.int64)
+        place = np.full(len(window_ns) + 1, steps.size)
         place[steps] = np.arange(steps.size)
         return place[window_at(window_ns, end_ns)]

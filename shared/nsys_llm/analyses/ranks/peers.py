@@ -9,7 +9,7 @@ with other requests do not. Stages of a pipeline may launch the same kernels, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -45,11 +45,6 @@ class Gpu:
         return self.rank.key, self.wall.device_id
 
     @property
-    def host(self) -> str | None:
-        """Its machine; None where it is not known."""
-        return self.rank.facts.host if self.rank.facts else None
-
-    @property
     def compute_ns(self) -> int:
         """Time of its kernels that compute, and of whole graphs."""
         return sum(self.wall.kernels_ns.values()) + self.wall.graphs_ns
@@ -58,33 +53,40 @@ class Gpu:
     def steps_n(self) -> float:
         """Whole steps in its span, and the parts of those that a filter or the capture cuts."""
         start_ns, end_ns = self.work.window_ns.T
-        begin_ns, last_ns = self.wall.span_start_ns or 0, self.wall.span_end_ns or 0
+        span_ns = self.wall.span_start_ns or 0, self.wall.span_end_ns or 0
         whole = self.work.whole
         if not whole.any():
             return 0.0
-        inside_ns = np.minimum(end_ns, last_ns) - np.maximum(start_ns, begin_ns)
-        cut = ~whole & ((start_ns < begin_ns) | (end_ns > last_ns))
-        mean_ns = float((end_ns - start_ns)[whole].mean())
-        return float(whole.sum() + np.clip(inside_ns[cut] / mean_ns, 0, 1).sum())
+        inside_ns = np.diff(np.clip(self.work.window_ns, *span_ns), axis=1)[:, 0]
+        cut = ~whole & (inside_ns < end_ns - start_ns)
+        parts = inside_ns[cut] / float(self.work.whole_ns.mean())
+        return float(whole.sum() + np.minimum(parts, 1).sum())
 
     @cached_property
     def _names(self) -> Mapping[str, IntArray]:
-        """Launches and their time by name: arrays of shape (2,)."""
         names, rows = self.work.names, self.work.launches
         sums = np.array([exact_sums(rows[:, 0], some, len(names)) for some in rows[:, 7:9].T])
         return {names[code]: sums[:, code] for code in distinct(rows[:, 0]).tolist()}
 
     @cached_property
     def kernels(self) -> Mapping[str, IntArray]:
-        """Launches and their time by name, of kernels that compute."""
+        """Launches and their time by name, arrays of shape (2,), of kernels that compute."""
         return {name: some for name, some in self._names.items() if not is_communication(name)}
 
     @cached_property
     def operations(self) -> Mapping[str, int]:
         """Launches by operation; a name without one by itself."""
+        return self._counted(self.kernels, lambda name: self.rules.classify(name).operation or name)
+
+    @cached_property
+    def communication(self) -> Mapping[str, int]:
+        """Launches by operation of communication."""
+        return self._counted(filter(is_communication, self._names), operation_of)
+
+    def _counted(self, names: Iterable[str], key: Callable[[str], str]) -> Mapping[str, int]:
         counts = Counter[str]()
-        for name, (launches_n, _) in self.kernels.items():
-            counts[self.rules.classify(name).operation or name] += int(launches_n)
+        for name in names:
+            counts[key(name)] += int(self._names[name][0])
         return counts
 
     @cached_property
@@ -94,15 +96,6 @@ class Gpu:
         counts = {row[:7]: row[7] for row in rows if not is_communication(row[0])}
         whole = max(sum(counts.values()), 1)
         return {key: n / whole for key, n in counts.items()}
-
-    @cached_property
-    def communication(self) -> Mapping[str, int]:
-        """Launches by operation of communication."""
-        counts = Counter[str]()
-        for name, (launches_n, _) in self._names.items():
-            if is_communication(name):
-                counts[operation_of(name)] += int(launches_n)
-        return counts
 
 
 def in_common(one: _Mix, other: _Mix) -> float:
@@ -127,29 +120,24 @@ def peer_groups(
     devices = [(numbers[gpu.rank.key], gpu.wall.device_id, gpu.compute_ns) for gpu in gpus]
     places = device_places(*np.array(devices, dtype=np.int64).reshape(-1, 3).T).tolist()
     groups: list[list[int]] = []
-    near: dict[tuple[int, int | None], list[list[int]]] = {}
     for at, gpu in enumerate(gpus):
-        some = near.setdefault((places[at], apart[at]), [])
-        for group in some:
+        for group in groups:
             first = group[0]
-            if _alike(gpus[first], gpu, None if joined is None else joined[first] == joined[at]):
+            near = (places[first], apart[first]) == (places[at], apart[at])
+            together = None if joined is None else joined[first] == joined[at]
+            if near and _alike(gpus[first], gpu, together):
                 group.append(at)
                 break
         else:
-            some.append([at])
-            groups.append(some[-1])
+            groups.append([at])
     return groups
-
-
-def _meet(one: Gpu, other: Gpu) -> bool:
-    """Return whether two communicate in the same way, and equally often."""
-    most_n = max(sum(gpu.communication.values()) for gpu in (one, other))
-    return most_n > 0 and in_common(one.communication, other.communication) >= COMMON * most_n
 
 
 def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
     if together is None:
-        together = _meet(one, other)
+        most_n = max(sum(gpu.communication.values()) for gpu in (one, other))
+        met_n = in_common(one.communication, other.communication)
+        together = most_n > 0 and met_n >= COMMON * most_n
     if together:
         # One that launches more of some has more work: what the other does is what they share.
         less_n, more_n = sorted(sum(gpu.operations.values()) for gpu in (one, other))

@@ -11,56 +11,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nsys_llm.analyses.collectives.chains import GPIPE, INTERLEAVED, Chain
+from nsys_llm.analyses.collectives.chains import GPIPE, INTERLEAVED
 
 #: Part of a microbatch's time that goes forward: a matrix product has two backward.
 _FORWARD: Final = 1 / 3
 
-#: Number of a microbatch, and whether it goes forward.
-_Pass = tuple[int, bool]
-
 
 @dataclass(frozen=True)
-class Line(Chain):
-    """One pipeline, of positions of GPUs.
+class Line:
+    """One pipeline, see `Chain`.
 
     Attributes:
+        stages: Positions of the GPUs of each stage.
         transfer_ns: From one stage to the next, summed over the steps of the run.
     """
 
-    transfer_ns: float = 0.0
+    stages: tuple[tuple[int, ...], ...]
+    messages_n: int | None
+    kind: str | None
+    transfer_ns: float
 
     def run_ns(self, compute_ns: Sequence[float]) -> float:
         """Return how long a run takes in which the stages compute for so long each."""
         n, stages_n = self.messages_n, len(compute_ns)
         if n is None:
             return max(compute_ns)
-        behind_n = range(stages_n - 1, -1, -1)
-        orders = [_passes(n, self._ahead_n(n, later_n, stages_n)) for later_n in behind_n]
-        ends: list[dict[_Pass, float]] = [{} for _ in compute_ns]
+        orders = []
+        for later_n in reversed(range(stages_n)):
+            # So many go forward before the first is back; of interleaved stages as in Megatron's
+            # schedule of two chunks.
+            ahead_n = {GPIPE: n, INTERLEAVED: 2 * later_n + stages_n}.get(str(self.kind), later_n)
+            passes = [(at + back * ahead_n, back, at) for at in range(n) for back in (False, True)]
+            orders.append(sorted(passes))
+        ends: list[dict[tuple[bool, int], float]] = [{} for _ in compute_ns]
         now_ns = [0.0] * stages_n
         while any(orders):
             for stage, order in enumerate(orders):
                 while order:
-                    _, forward = item = order[0]
-                    sender = stage + (-1 if forward else 1)
+                    _, back, number = order[0]
+                    sender = stage + (1 if back else -1)
                     if 0 <= sender < stages_n:
-                        if item not in ends[sender]:
+                        if (back, number) not in ends[sender]:
                             break
-                        now_ns[stage] = max(now_ns[stage], ends[sender][item] + self.transfer_ns)
-                    now_ns[stage] += (_FORWARD if forward else 1 - _FORWARD) * compute_ns[stage] / n
-                    ends[stage][order.pop(0)] = now_ns[stage]
+                        sent_ns = ends[sender][back, number] + self.transfer_ns
+                        now_ns[stage] = max(now_ns[stage], sent_ns)
+                    now_ns[stage] += (1 - _FORWARD if back else _FORWARD) * compute_ns[stage] / n
+                    ends[stage][back, number] = now_ns[stage]
+                    del order[0]
         return max(now_ns)
-
-    def _ahead_n(self, n: int, later_n: int, stages_n: int) -> int:
-        """Return how many go forward on a stage, of so many later ones, before the first is back.
-
-        Of interleaved stages as in Megatron's schedule of two chunks.
-        """
-        return {GPIPE: n, INTERLEAVED: 2 * later_n + stages_n}.get(str(self.kind), later_n)
-
-
-def _passes(n: int, ahead_n: int) -> list[_Pass]:
-    """Return the order in which a stage computes n microbatches, so many of them ahead."""
-    passes = [(number, forward) for number in range(n) for forward in (True, False)]
-    return sorted(passes, key=lambda item: (item[0] + (0 if item[1] else ahead_n), not item[1]))

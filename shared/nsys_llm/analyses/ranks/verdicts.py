@@ -7,29 +7,19 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Verdict = Literal[
-    "profiler",
-    "more_work",
-    "slow_gpu",
-    "slow_host",
-    "late_host",
-    "slow_stage",
-    "late",
-    "pauses",
-]
+    "profiler", "more_work", "slow_gpu", "slow_host", "late_host", "slow_stage", "late", "pauses"
+]  # fmt: skip
 #: Verdicts on ranks whose host makes others wait.
 HOST_VERDICTS: Final = frozenset(("late_host", "slow_host", "pauses"))
 _OF_COMPUTE: Final = ("wall", "device_steps", "rank_kernels")
 _OF_LATENESS: Final = ("wall", "device_steps", "stragglers")
 #: Tables that hold the evidence of a verdict, of whichever recipe.
 EVIDENCE: Final[Mapping[Verdict, tuple[str, ...]]] = {
-    "profiler": (*_OF_LATENESS, "overheads"),
-    "more_work": _OF_COMPUTE,
-    "slow_gpu": _OF_COMPUTE,
-    "slow_host": _OF_COMPUTE,
-    "late_host": (*_OF_LATENESS, "rank_causes"),
-    "slow_stage": ("wall", "stages", "bubbles"),
+    **dict.fromkeys(("more_work", "slow_gpu", "slow_host"), _OF_COMPUTE),
+    **dict.fromkeys(("late_host", "pauses"), (*_OF_LATENESS, "rank_causes")),
     "late": _OF_LATENESS,
-    "pauses": (*_OF_LATENESS, "rank_causes"),
+    "profiler": (*_OF_LATENESS, "overheads"),
+    "slow_stage": ("wall", "stages", "bubbles"),
 }
 #: Why a rank has no verdict, beside those of `chance`.
 ONE_RANK: Final = "one_rank"

@@ -11,7 +11,7 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import distinct, distinct_rows, exact_sums
-from nsys_llm.numeric.intervals import IntArray, bounds, covered_in
+from nsys_llm.numeric.intervals import IntArray, covered_in
 from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
@@ -38,14 +38,10 @@ class DeviceWorks:
         """Return what one device did, by its layers."""
         device = layers.device_id
         steps = self._steps.get(device) or self._parts(device)
-        windows = steps.window_ns
-        compute_ns, profiler_ns = (
-            covered_in(windows, spans) for spans in (layers.compute, layers.profiler)
-        )
         return DeviceWork(
             **vars(steps),
-            compute_ns=compute_ns,
-            profiler_ns=profiler_ns,
+            compute_ns=covered_in(steps.window_ns, layers.compute),
+            profiler_ns=covered_in(steps.window_ns, layers.profiler),
             names=self._names,
             launches=self._launches(device),
             has_shapes=self._has_shapes,
@@ -53,11 +49,8 @@ class DeviceWorks:
 
     def _parts(self, device: int) -> DeviceSteps:
         span, _ = device_windows(self._trace, device)
-        start_ns, end_ns = bounds(span)
-        windows = np.empty((0, 2), dtype=np.int64)
-        if start_ns is not None and end_ns is not None:
-            edges = bin_edges(start_ns, end_ns, PARTS)
-            windows = np.column_stack((edges[:-1], edges[1:]))
+        edges = bin_edges(int(span[0, 0]), int(span[-1, 1]), PARTS) if len(span) else span[:, 0]
+        windows = np.column_stack((edges[:-1], edges[1:]))
         return DeviceSteps(windows, np.ones(len(windows), dtype=bool), has_steps=False)
 
     def _launches(self, device: int) -> IntArray:
