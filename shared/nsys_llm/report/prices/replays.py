@@ -40,12 +40,12 @@ class SpanSteps:
     """
 
     def __init__(self, tables: Tables) -> None:
-        steps, edges = rows_of(tables, "job_steps"), rows_of(tables, "rank_edges")
-        own = {} if "job_steps" in tables else by_gpu(tables, "tail_ranks")
-        units = (row["step_unit"] for row in (*edges, *own.values()))
+        of_job = "job_steps" in tables
+        times_ns: Any = tables["job_steps"].groupby("mark")["wall_ns"].agg(list) if of_job else {}
+        counted_ns, cut_ns = times_ns.get("", []), times_ns.get("cut", [])
+        own = {} if of_job else by_gpu(tables, "tail_ranks")
+        units = [row["step_unit"] for row in (*rows_of(tables, "rank_edges"), *own.values())]
         self.unit: str | None = next(filter(None, units), None)
-        counted_ns = [row["wall_ns"] for row in steps if row["mark"] == ""]
-        cut_ns = [row["wall_ns"] for row in steps if row["mark"] == "cut"]
         is_known = self.unit and sum(counted_ns)
         mean_ns = self._mean_ns = sum(counted_ns) / len(counted_ns) if is_known else None
         self._own_ns = {gpu: row["step_ns"] for gpu, row in own.items()}
@@ -91,9 +91,8 @@ class Replays:
     ) -> tuple[float | None, str | None]:
         """Return what the replay in a row of `what_if` gains, ns, or why it does not count.
 
-        Args:
-            text: The row; None where no replay is of such a change, and neither is returned.
-            usual_ns: Of a rank what its judge says; less than half of that contradicts it.
+        Neither where no replay is of such a change, as `text` is None. Of a rank the usual size is
+        what its judge says.
         """
         row = self._rows.get(text)
         if text is None or row is None or row["gain_ns"] is None or self._is_off:
