@@ -143,13 +143,17 @@ class Finding:
     @property
     def severity(self) -> str | None:
         """One of `SEVERITIES`; None of what is no performance, and of what gains too little."""
-        is_priced = self.kind == PERFORMANCE and self.price is not None
-        return self.price.severity if is_priced and self.price is not None else None
+        return self.price.severity if self.price and self.kind == PERFORMANCE else None
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Where it stands among others on time, see `order_of`."""
-        return order_of(self.price, self.rule, self.rank, self.name)
+        """Where it stands among others on time: the one order of everything that lists findings.
+
+        Those with an estimate by it, then those with a bound alone by that, severity `tail` after
+        all; ties by bound, rule, rank, name.
+        """
+        order = (True, True, 0.0, 0.0) if self.price is None else self.price.order
+        return (*order, self.rule, -1 if self.rank is None else self.rank, self.name or "")
 
 
 def _plain(value: float) -> float:
@@ -159,24 +163,11 @@ def _plain(value: float) -> float:
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings in the order in which to read them.
 
-    Performance as `order_of` has it, then improvements, then remarks on the capture, of these those
+    Performance by `Finding.order`, then improvements, then remarks on the capture, of these those
     on what is missing first. Gains too small to be shown are left out.
     """
-    return sorted((finding for finding in findings if _is_shown(finding)), key=_place)
-
-
-def _is_shown(finding: Finding) -> bool:
-    return finding.kind != PERFORMANCE or finding.severity is not None
-
-
-def order_of(price: Price | None, rule: str, rank: int | None, name: str | None) -> tuple[Any, ...]:
-    """Return where a finding on time stands among others, the first one least.
-
-    Items with an estimate by it, then those with a bound alone by that, severity `tail` after all;
-    ties by bound, rule, rank, name. The one order of everything that lists findings.
-    """
-    order = (True, True, 0.0, 0.0) if price is None else price.order
-    return (*order, rule, -1 if rank is None else rank, name or "")
+    shown = (finding for finding in findings if finding.severity or finding.kind != PERFORMANCE)
+    return sorted(shown, key=_place)
 
 
 def _place(finding: Finding) -> tuple[Any, ...]:
@@ -264,11 +255,10 @@ def finding_record(finding: Finding) -> dict[str, Any]:
 
 def cause_row(cause: Cause | None) -> dict[str, Any]:
     """Return the columns of a table that say what is at fault."""
-    return {
-        "cause": None if cause is None else cause.kind,
-        "cause_rank": None if cause is None else cause.rank,
-        "cause_detail": None if cause is None else cause.detail or cause.note,
-    }
+    if cause is None:
+        return dict.fromkeys(("cause", "cause_rank", "cause_detail"))
+    detail = cause.note if cause.detail is None else cause.detail
+    return {"cause": cause.kind, "cause_rank": cause.rank, "cause_detail": detail}
 
 
 def price_row(price: Price | None) -> dict[str, Any]:
