@@ -43,17 +43,17 @@ class SpanSteps:
         of_job = "job_steps" in tables
         times_ns: Any = tables["job_steps"].groupby("mark")["wall_ns"].agg(list) if of_job else {}
         counted_ns, cut_ns = times_ns.get("", []), times_ns.get("cut", [])
-        own = {} if of_job else by_gpu(tables, "tail_ranks")
-        units = [row["step_unit"] for row in (*rows_of(tables, "rank_edges"), *own.values())]
+        gpus = {} if of_job else by_gpu(tables, "tail_ranks")
+        units = [row["step_unit"] for row in (*rows_of(tables, "rank_edges"), *gpus.values())]
         self.unit: str | None = next(filter(None, units), None)
         is_known = self.unit and sum(counted_ns)
         mean_ns = self._mean_ns = sum(counted_ns) / len(counted_ns) if is_known else None
-        self._own_ns = {gpu: row["step_ns"] for gpu, row in own.items()}
+        self._of_gpus_ns = {gpu: row["step_ns"] for gpu, row in gpus.items()}
         self.replayed_n = len(counted_ns) + sum(min(ns / mean_ns, 1.0) for ns in cut_ns if mean_ns)
 
     def in_span(self, gpu: Gpu, span_ns: int) -> float | None:
         """Return how many mean steps a span is as long as; None where there are none."""
-        mean_ns = self._own_ns.get(gpu, self._mean_ns)
+        mean_ns = self._of_gpus_ns.get(gpu, self._mean_ns)
         return span_ns / mean_ns if mean_ns else None
 
     def are_span(self, span_ns: int) -> bool:
