@@ -12,7 +12,7 @@ from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding
 from nsys_llm.report.price import price_of, price_words
-from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.taxonomy.wall_classes import APART
@@ -78,7 +78,6 @@ def caveats(tables: Tables) -> list[str]:
 
 def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:
     lead, *others = sorted(members, key=lambda member: member["account"] != LEAD)
-    window_ns = row["window_start_ns"], row["window_end_ns"]
     made = RULES["opportunity"].finding(
         price=price_of(row, step_unit),
         details=_fitted(row["details"], row["title"], others),
@@ -86,7 +85,7 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
         numbers={name: value for member in members for name, value in _numbers(member).items()},
         cause=Cause(row["cause"], row["cause_rank"], detail=row["cause_detail"]),
         name=lead["name"],
-        window_ns=None if None in window_ns else window_ns,
+        window_ns=window_of(row, "window_start_ns", "window_end_ns"),
         tables=tuple(dict.fromkeys(item["recipe"] for item in [lead, *others])),
         **_common(row),
     )

@@ -61,7 +61,7 @@ def plan(
     parts: Mapping[str, Part], ranks: Sequence[Rank], tables: Tables, options: Mapping[str, Any]
 ) -> Plan:
     """Choose what the timeline shows."""
-    gpus = gpus_of(records(tables["ranks"]), ranks) if parts else []
+    gpus = gpus_of(records(tables["ranks"]), ranks)
     if not gpus:
         return Plan({}, "generic", (), (), None, (), ())
     clocks = job_clock(parts, ranks, options)

@@ -58,14 +58,12 @@ class GpuLane:
 def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[GpuLane]:
     """Return the GPUs of the table `ranks`, in its order."""
     by_file = {rank.file: rank for rank in ranks}
-    devices_n = Counter(row["file"] for row in gpus)
+    counts = Counter(row["file"] for row in gpus)
     return [
         GpuLane(
             by_file[row["file"]],
             int(row["device_id"]),
-            row["file"]
-            if devices_n[row["file"]] == 1
-            else f"{row['file']}, GPU {row['device_id']}",
+            row["file"] if counts[row["file"]] == 1 else f"{row['file']}, GPU {row['device_id']}",
             int(row["compute_ns"]),
         )
         for row in gpus
@@ -103,8 +101,6 @@ def _places_of(
     row: Record, gpus: Sequence[GpuLane], by_rank: Mapping[int | None, Sequence[int]]
 ) -> list[int]:
     """Return the GPU that an opportunity gains on, and those of the rank that it blames."""
-    if row["rank"] is None:
-        return []
     gains = by_rank.get(row["rank"], ())
     exact = [place for place in gains if gpus[place].device_id == row["device_id"]]
     blamed = blamed_rank(row)
