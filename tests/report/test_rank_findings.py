@@ -14,7 +14,7 @@ from nsys_llm.report.rank_findings import RULES, STAGE_RULES, rank_findings
 @pytest.mark.parametrize("more_pct", [None, 12.5])
 @pytest.mark.parametrize("host", [None, "node1"])
 def test_what_is_not_known_of_a_rank_is_left_out(verdict, more_pct, host):
-    row = {"rank": 1, "stage": 1, "peers_n": 4, "steps_n": 10, "late_steps_n": 3, "late_ns": 2e6}
+    row = {"rank": 1, "stage": 1, "peers_n": 1024, "steps_n": 10, "late_steps_n": 3, "late_ns": 2e6}
     tables = {
         "files": frame_of("files", [{**file(1), "host": host}]),
         "rank_verdicts": frame_of(
@@ -27,6 +27,8 @@ def test_what_is_not_known_of_a_rank_is_left_out(verdict, more_pct, host):
         assert not {"[", "]"} & set(text), text
     assert ("node1" in finding.details) == bool(host and more_pct)
     assert ("12.5 %" in finding.details) == (more_pct is not None)
+    beside_peers = more_pct is not None and verdict not in STAGE_RULES
+    assert ("1,024 peers" in finding.details) == beside_peers
 
 
 def test_every_verdict_has_evidence_in_tables_that_some_recipe_writes():

@@ -13,7 +13,7 @@ from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import CAPTURE, Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Rule
-from nsys_llm.view.text import listed, quoted, shortened
+from nsys_llm.view.text import format_count, listed, quoted, shortened
 
 _COLUMNS: Final = (
     *("peers_n", "stage", "more_pct", "late_ns", "chance", "steps_n", "late_steps_n", "about_ns"),
@@ -115,7 +115,7 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     ranks, is_stage = sorted({int(row["rank"]) for row in rows}), rule.id in STAGE_RULES
     listed_ranks = listed([str(item) for item in ranks[:_MOST]])
-    host, kernel = worst["host"], worst["kernel"]
+    host, kernel, peers = worst["host"], worst["kernel"], format_count(worst["peers_n"])
     return rule.finding(
         cause=Cause("stage" if is_stage else "rank", rank, device_id, note=rule.id),
         change=None if rule.kind == CAPTURE else Change("stages" if is_stage else "rank"),
@@ -124,7 +124,7 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
             "ranks": listed_ranks,
             "members": f"{'rank' if len(ranks) == 1 else 'ranks'} {listed_ranks}",
             "host": quoted(host) if host else None,
-            "beside": "the mean stage" if is_stage else f"the median of {worst['peers_n']} peers",
+            "beside": "the mean stage" if is_stage else f"the median of {peers} peers",
             # Who pauses in some steps may come first in the others.
             "late_ns": max(worst["late_ns"] or 0.0, 0.0),
             "kernel": quoted(shortened(kernel)) if kernel else None,

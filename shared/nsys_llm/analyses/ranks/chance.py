@@ -59,7 +59,8 @@ class Standing:
             test (no blocks).
         blocks_n: Blocks of steps that were compared.
         reason: Why it is not named as slow; "" where it is, SMALL where it stands out as fast.
-        size: How far it lies beyond the median of the others, in the mean of steps.
+        size: How far it lies beyond the median of the others, in the mean of steps; 0 where that
+            is not asked for.
     """
 
     log_chance: float
@@ -123,7 +124,7 @@ def _tests_of_blocks(beyond: FloatArray, length: int, alpha: float) -> list[Stan
 
 
 def others_beyond(values: npt.NDArray[Any]) -> FloatArray:
-    """Return what each peer has beyond the median of the others, in each step."""
+    """Return what each peer has beyond the median of the others, in each step; exact to 2**53."""
     ranked, peers_n = np.sort(values, axis=0), len(values)
     # Without a value itself, those above it move down by one.
     low, high = (

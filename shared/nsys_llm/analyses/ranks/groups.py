@@ -88,7 +88,10 @@ class Group:
         return cls(tuple(members), *measured, slow, compute, late, met_ns is not None)
 
     def machine(self, row: int) -> tuple[_Rows, Standing | None]:
-        """Return the rows of a slow machine's ranks, for one of them, and why it is slow."""
+        """Return the rows of a slow machine's ranks, for one of them, and why it is slow.
+
+        Of another peer its row alone, and None.
+        """
         return next((some for some in self.slow_machines.items() if row in some[0]), ((row,), None))
 
 
@@ -124,10 +127,10 @@ def tested(
         for some in values:
             means = np.array([some[list(rows)].mean(axis=0) for rows in machines])
             for rows, item in zip(machines, sized_standings(means, alpha), strict=True):
-                each = _beyond_rest(some, rows).mean(axis=1)
                 # All ranks of a slow machine are slow, and neither one of them nor, against a
                 # faster rank elsewhere, none.
-                if item.named and (each >= _ALIKE * item.size).all():
+                least = _ALIKE * item.size
+                if item.named and (_beyond_rest(some, rows).mean(axis=1) >= least).all():
                     slow.setdefault(rows, item)
     left = sorted(set(range(len(hosts))).difference(*slow))
     tests = []

@@ -229,8 +229,8 @@ class _Peer:
         sums = np.maximum(late_ns, 0)
         if not steps.any() or 2 * sums[steps].sum() < sums.sum():
             return None
-        about_ns = self._price("pauses", steps) or 0
-        return steps if about_ns >= _LEAST_PAUSES * self._gpu.wall.span_ns else None
+        about_ns = self._price("pauses", steps)
+        return steps if about_ns and about_ns >= _LEAST_PAUSES * self._gpu.wall.span_ns else None
 
     def _price(self, verdict: Verdict, chosen: _Mask | None) -> int | None:
         """Return what the others wait for; None where nobody does."""

@@ -115,8 +115,10 @@ class Arrivals:
         by_rows: dict[tuple[int, ...], FloatArray] = {}
         for met in self._met:
             places = [place for place, gpu in enumerate(met.gpus) if gpu in row_of]
+            if len(places) < 2:
+                continue
             step = [self._steps(met.gpus[place], met.end_ns[place], steps) for place in places]
-            if len(places) < 2 or not any((some < steps.size).any() for some in step):
+            if not any((some < steps.size).any() for some in step):
                 continue
             beyond = others_beyond(met.arrival_ns[places])
             beyond[np.abs(beyond) <= met.least_ns] = 0.0

@@ -53,11 +53,11 @@ class Gpu:
     def steps_n(self) -> float:
         """Whole steps in its span, and the parts of those that a filter or the capture cuts."""
         start_ns, end_ns = self.work.window_ns.T
-        span_ns = self.wall.span_start_ns or 0, self.wall.span_end_ns or 0
+        edges_ns = self.wall.span_start_ns or 0, self.wall.span_end_ns or 0
         whole = self.work.whole
         if not whole.any():
             return 0.0
-        inside_ns = np.diff(np.clip(self.work.window_ns, *span_ns), axis=1)[:, 0]
+        inside_ns = np.diff(np.clip(self.work.window_ns, *edges_ns), axis=1)[:, 0]
         cut = ~whole & (inside_ns < end_ns - start_ns)
         parts = inside_ns[cut] / float(self.work.whole_ns.mean())
         return float(whole.sum() + np.minimum(parts, 1).sum())
@@ -98,11 +98,11 @@ class Gpu:
         return {key: n / whole for key, n in counts.items()}
 
 
-def in_common(one: _Mix, other: _Mix) -> float:
+def in_common(mix: _Mix, other: _Mix) -> float:
     """Return what two mixes have in common, 0 to 1; of numbers of launches how many."""
-    if not one and not other:  # whole graphs alone
+    if not mix and not other:  # whole graphs alone
         return 1.0
-    return sum(min(amount, other.get(key, 0)) for key, amount in one.items())
+    return sum(min(amount, other.get(key, 0)) for key, amount in mix.items())
 
 
 def peer_groups(
@@ -133,15 +133,15 @@ def peer_groups(
     return groups
 
 
-def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
+def _alike(gpu: Gpu, other: Gpu, together: bool | None) -> bool:
     if together is None:
-        most_n = max(sum(gpu.communication.values()) for gpu in (one, other))
-        met_n = in_common(one.communication, other.communication)
+        most_n = max(sum(it.communication.values()) for it in (gpu, other))
+        met_n = in_common(gpu.communication, other.communication)
         together = most_n > 0 and met_n >= COMMON * most_n
     if together:
         # One that launches more of some has more work: what the other does is what they share.
-        less_n, more_n = sorted(sum(gpu.operations.values()) for gpu in (one, other))
-        shared_n = in_common(one.operations, other.operations)
+        less_n, more_n = sorted(sum(it.operations.values()) for it in (gpu, other))
+        shared_n = in_common(gpu.operations, other.operations)
         return shared_n >= COMMON * less_n if less_n else not more_n
-    known = one.work.has_shapes and other.work.has_shapes
-    return known and in_common(one.shapes, other.shapes) >= COMMON
+    known = gpu.work.has_shapes and other.work.has_shapes
+    return known and in_common(gpu.shapes, other.shapes) >= COMMON

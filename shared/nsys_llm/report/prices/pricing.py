@@ -134,7 +134,8 @@ class _Prices:
         """Return the sizes of changes for which other ranks wait, too.
 
         A rank gains what its judge says, at most all that it has beyond its peers, and where its
-        host is late all that its GPU idles for it: the others may wait for less of that.
+        host is late all that its GPU idles for it: the others may wait for less of that. A replay
+        leaves more in place.
         """
         walls, row = self._walls, self._verdicts.get(gpu, {})
         judged_ns, is_late = row.get("about_ns"), row.get("verdict") in HOST_VERDICTS

@@ -1,8 +1,13 @@
-"""Whether the replay of a change counts, and what it gains on a GPU. Reads tables only."""
+"""Which steps a replay speaks of, whether that of a change counts, and what it gains on a GPU.
+
+Reads tables only.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
+
+import pandas as pd
 
 from nsys_llm.report.causes import ChangeKind
 from nsys_llm.report.records import Record, Tables, percent, records
@@ -18,6 +23,8 @@ _MOST_UNMATCHED_PCT: Final = 10.0
 _PACED_SHARE: Final = 0.05
 #: Steps that fill less of a span say nothing of it: most was outside of them, or start-up.
 _LEAST_SHARE: Final = 0.1
+#: Marks of a step that counts, and of one that the capture cuts.
+_COUNTED, _CUT = "", "cut"
 
 
 def rows_of(tables: Tables, name: str) -> list[Record]:
@@ -42,7 +49,7 @@ class SpanSteps:
     def __init__(self, tables: Tables) -> None:
         of_job = "job_steps" in tables
         times_ns: Any = tables["job_steps"].groupby("mark")["wall_ns"].agg(list) if of_job else {}
-        counted_ns, cut_ns = times_ns.get("", []), times_ns.get("cut", [])
+        counted_ns, cut_ns = times_ns.get(_COUNTED, []), times_ns.get(_CUT, [])
         gpus = {} if of_job else by_gpu(tables, "tail_ranks")
         units = [row["step_unit"] for row in (*rows_of(tables, "rank_edges"), *gpus.values())]
         self.unit: str | None = next(filter(None, units), None)
@@ -67,10 +74,7 @@ class Replays:
     def __init__(self, tables: Tables, walls: Walls) -> None:
         self.steps = SpanSteps(tables)
         self._rows = {row["change"]: row for row in rows_of(tables, "what_if")}
-        replayed = [row for row in rows_of(tables, "replay") if row["mark"] == ""]
-        off_ns = sum(abs(row["replayed_ns"] - row["wall_ns"]) for row in replayed)
-        residual_pct = percent(off_ns, sum(row["wall_ns"] for row in replayed))
-        self._is_off = residual_pct > MOST_RESIDUAL_PCT
+        self._is_off = "replay" in tables and _residual_pct(tables["replay"]) > MOST_RESIDUAL_PCT
         self._unmatched_pct = sum(
             row["share_pct"] or 0.0
             for row in rows_of(tables, "step_classes")
@@ -95,10 +99,13 @@ class Replays:
         what its judge says.
         """
         row = self._rows.get(text)
-        if text is None or row is None or row["gain_ns"] is None or self._is_off:
-            return None, text and ("residual" if self._is_off else "not_replayed")
+        if text is None or self._is_off:
+            return None, text and "residual"
+        if row is None or row["gain_ns"] is None:
+            return None, "not_replayed"
         gain_ns = max(float(row["gain_ns"]), 0.0) * self.steps.replayed_n
         of_ranks, of_device = kind in ("transfer", "rank"), kind not in ("host", "wait")
+        # How long a wait takes, or a host that was not recorded, tells too little of devices.
         host_pct = row["host_pct"] or 0.0
         path_pct = host_pct * row["then_ns"] / max(row["now_ns"], 1.0)
         # A wait goes, and the host is what paces the step: it is waited for anyway.
@@ -112,3 +119,9 @@ class Replays:
         }
         reason = next((reason for reason, holds in doubts.items() if holds), None)
         return None if reason else gain_ns, reason
+
+
+def _residual_pct(steps: pd.DataFrame) -> float:
+    counted = steps[steps["mark"] == _COUNTED]
+    off_ns = (counted["replayed_ns"] - counted["wall_ns"]).abs().sum()
+    return percent(float(off_ns), float(counted["wall_ns"].sum()))
