@@ -134,9 +134,11 @@ def _remarks(rows: Sequence[Record]) -> list[Finding]:
     every = [row for row in rows if row["kind"] == CAPTURE and row["rule"] not in OF_EVERY_RUN]
     reported = []
     for row, *_ in grouped(every, "rule", "title").values():
-        evidence, numbers = tuple(_evidence([row])), json.loads(row["numbers"])
         made = RULES["remark"].finding(
-            details=row["details"], evidence=evidence, numbers=numbers, **_common(row)
+            details=row["details"],
+            evidence=tuple(_evidence([row])),
+            numbers=json.loads(row["numbers"]),
+            **_common(row),
         )
         reported.append(replace(made, rule=row["rule"]))
     return reported

@@ -1,4 +1,4 @@
-"""Which cause is part of which, if both are there: declared data, with conditions on prices.
+"""Opportunities, and which cause is part of which: declared data, with conditions on prices.
 
 The cause that stays gives the price; of kernels, which have work of their own, it is the sum.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
-from nsys_llm.report.causes import Cause, CauseKind
+from nsys_llm.report.causes import Cause, CauseKind, IdleCause, WaitedFor
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import Price
 from nsys_llm.taxonomy.wall_classes import IDLE
@@ -66,7 +66,7 @@ def _explains_half(part: Opportunity, whole: Opportunity, *_: object) -> bool:
 
 def _same_rank(part: Opportunity, whole: Opportunity) -> bool:
     # A host without a rank is that of all ranks; other parts are where they were found.
-    rank = part.cause.rank if part.cause.kind == "host" else part.lead[1].rank
+    rank = part.cause.rank if part.cause.kind == "host" else part.gpu[0]
     return whole.cause.rank in (None, rank)
 
 
@@ -79,6 +79,7 @@ def _is_of_experts(rank: Opportunity, experts: Opportunity, *_: object) -> bool:
 
 
 def _is_waited_for(waiting: Opportunity, other: Opportunity, *_: object) -> bool:
+    """The waiting is for it as far as it may explain half of that, or by a pipeline's schedule."""
     return other.cause.kind in ("stage", "schedule") or _explains_half(waiting, other)
 
 
@@ -129,14 +130,14 @@ JOINS: Final = (
     Join("rank", ("experts",), _is_of_experts),
     # Whom the row before leaves: no experts are worth twice as much.
     Join("experts", ("rank",), lambda _, rank, __: rank.cause.note == "more_work"),
-    Join("waiting", ("rank", "stage", "schedule", "experts"), _is_waited_for),
+    Join("waiting", get_args(WaitedFor), _is_waited_for),
     Join("copies", ("copies",), _of_any_kind),
     Join("wait", ("copies",), _blocks),
     Join("wait", ("rank",), _is_late_by_host),
     Join("host", ("rank",), _is_late_by_host),
     Join("wait", ("host",), lambda wait, *_: wait.price.about_ns is None),
     Join("host", ("wait",), _waits_expose_host),
-    Join("place", ("host", "wait", "queued", "dependency", "module_load", "allocation"), _is_idle),
+    Join("place", get_args(IdleCause), _is_idle),
     Join("place", ("rank",), _grows),
 )
 
@@ -165,11 +166,13 @@ def _together(whole: Opportunity, part: Opportunity) -> Opportunity:
         sources = (*part.sources, *whole.sources)
     price = whole.price
     if part.cause.kind == "kernels":
-        bound_ns = _sum(price.bound_ns, part.price.bound_ns, price.span_ns)
-        about_ns = _sum(price.about_ns, part.price.about_ns, price.span_ns)
+        bound_ns, about_ns = (
+            None if time_ns is None else min(time_ns + (more_ns or 0), price.span_ns)
+            for time_ns, more_ns in (
+                (price.bound_ns, part.price.bound_ns),
+                # What nobody estimates adds nothing.
+                (price.about_ns, part.price.about_ns),
+            )
+        )
         price = replace(price, bound_ns=bound_ns, about_ns=about_ns)
     return replace(whole, sources=sources, price=price)
-
-
-def _sum(time_ns: int | None, more_ns: int | None, most_ns: int) -> int | None:
-    return None if time_ns is None or more_ns is None else min(time_ns + more_ns, most_ns)

@@ -28,13 +28,14 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
         (recipe, position): finding
         for recipe, part in parts.items()
         for position, finding in enumerate(part.report.findings, 1)
+        if finding.kind == PERFORMANCE
     }
     # Of tables that several recipes have, those that divide most classes of the wall split.
     order = sorted(parts, key=lambda name: name == "step_budget")
     tables = {table: frame for name in order for table, frame in parts[name].tables.items()}
     # GPUs that worked while no operation is recorded: their idle time is none.
-    busy = [made for made in findings.values() if made.rule == UNRECORDED_WORK]
-    not_idle = {(made.rank, made.device_id) for made in busy}
+    remarks = (made for part in parts.values() for made in part.report.remarks)
+    not_idle = {(made.rank, made.device_id) for made in remarks if made.rule == UNRECORDED_WORK}
     groups: dict[Cause, list[Source]] = {}
     for place, made in zip(findings, priced(findings.values(), tables), strict=True):
         is_idle = made.price and IDLE in made.price.wall_classes
@@ -93,8 +94,9 @@ def all_finding_rows(
     rows = []
     for recipe, part in parts.items():
         for position, finding in enumerate(part.report.findings, 1):
-            # In no opportunity are remarks, and idle time of a GPU that worked.
-            left_out = REFUTED if finding.kind == PERFORMANCE else finding.kind
-            row = {"recipe": recipe, "position": position, "account": left_out}
+            # In no opportunity: remarks, what has no price, and idle time of a GPU that worked.
+            of_time = REFUTED if finding.price and finding.cause else SMALL
+            role = of_time if finding.kind == PERFORMANCE else finding.kind
+            row = {"recipe": recipe, "position": position, "account": role}
             rows.append({**finding_row(finding), **row, **account.get((recipe, position), {})})
     return rows

@@ -14,7 +14,7 @@ from nsys_llm.trace.outcomes import ProfileOutcome
 def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     """Return a row a GPU: its span, the time of each class of the wall split, and its steps.
 
-    Steps have the ranks that call one what most do.
+    A GPU whose rank has no step, or another kind than the job, has no columns of steps.
     """
     walls = {rank.key: rank.wall for profile in profiles for rank in profile.ranks}
     job = common_step({rank.key: walls[rank.key].step for rank in ranks})

@@ -22,7 +22,8 @@ def tabulate(
     `timeline` has no rows before the second look, see `timeline.py`.
     """
     groups = grouped_findings(parts)
-    profiles = [profile for part in parts.values() for profile in part.run.profiles]
+    # All parts have the same walls.
+    profiles = next((part.run.profiles for part in parts.values()), ())
     gpus = rank_rows(profiles, ranks)
     table = load_manifest("llm_overview").table
     # Both are made of whole rows of findings.

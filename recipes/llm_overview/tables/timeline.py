@@ -82,8 +82,8 @@ def plan(
 def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[StepLane]]) -> dict[str, pd.DataFrame]:
     """Return the table `timeline`: by view, states of each lane, then paths and findings."""
     clocks, table = plan.clocks, load_manifest("llm_overview").table(_TABLE)
-    views = [] if clocks is None else [_view_rows(plan, clocks, view, lanes) for view in plan.views]
-    return {_TABLE: declared_frame(table, [row for rows in views for row in rows])}
+    rows = [] if clocks is None else [_view_rows(plan, clocks, it, lanes) for it in plan.views]
+    return {_TABLE: declared_frame(table, [row for of_view in rows for row in of_view])}
 
 
 def _view_rows(
@@ -181,7 +181,7 @@ def _segments(
     for start_ns, end_ns, row, state, name, pieces_n, time_ns in zip(
         *(column.tolist() for column in columns), strict=True
     ):
-        times = {state: ns for state, ns in zip(states, time_ns, strict=True) if ns}
+        times = {of: ns for of, ns in zip(states, time_ns, strict=True) if ns}
         ordered = dict(sorted(times.items(), key=lambda item: -item[1]))
         shows = {
             "state": states[state],

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from nsys_llm.recipes.llm_overview.tables import opportunities
 from nsys_llm.recipes.llm_overview.tables.joins import JOINS, Opportunity, joined
-from nsys_llm.recipes.llm_overview.tables.opportunities import opportunity_rows
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import Price
 
 SPAN_NS = 1_000
+SYNC = "cudaStreamSynchronize"
 
 
 def item(kind, about_ns=None, *, bound_ns=None, basis="usual", classes=("idle",), **given):
@@ -45,6 +48,9 @@ def replayed(kind, about_ns, **given):
 POINTWISE = item("kernels", 200, detail="pointwise")
 RANK = item("rank", 300, bound_ns=320, rank=1, note="late_host")
 PLACE = item("place", bound_ns=90, rank=1, detail="decode")
+PAUSES = item("rank", 300, rank=1, note="pauses")
+COPIES = item("copies", 20, detail="HtoD")
+MORE_WORK = item("rank", 40, rank=1, note="more_work")
 HOST = replayed("host", 30, rank=1, impact_ns=160)
 
 
@@ -52,31 +58,16 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
     ("part", "whole", "apart"),
     [
         (item("kernels", 50, detail="conversions"), POINTWISE, item("kernels", 200, detail="gemm")),
-        (
-            item("transfer", 90, on=2),
-            item("schedule", 200, ranks=(0, 1, 2)),
-            item("schedule", 200, ranks=(0, 1)),
-        ),
+        (item("transfer", 90), item("schedule", 200, ranks=(0, 1)), item("schedule", 200)),
         (item("transfer", 90), item("link", bound_ns=45), item("link", bound_ns=44)),
-        (item("rank", 40, rank=1, note="more_work"), item("experts", 80), item("schedule", 80)),
-        (
-            item("experts", 50),
-            item("rank", 40, rank=1, note="more_work"),
-            item("rank", 40, rank=1, note="slow_gpu"),
-        ),
-        (
-            item("waiting", bound_ns=200, detail="0-3"),
-            item("rank", 100, rank=1),
-            item("rank", 99, rank=1),
-        ),
+        (MORE_WORK, item("experts", 80), item("schedule", 80)),
+        (item("experts", 50), MORE_WORK, item("rank", 40, rank=1, note="slow_gpu")),
+        (item("waiting", bound_ns=200), item("rank", 100, rank=1), item("rank", 99, rank=1)),
+        (item("waiting", bound_ns=200), item("schedule", 1), item("rank", 1, rank=1)),
         (item("copies", 40), item("copies", 50, detail="HtoD"), item("kernels", 50, detail="gemm")),
+        (replayed("wait", 50, detail="cudaMemcpy_v3020"), COPIES, POINTWISE),
         (
-            replayed("wait", 50, detail="cudaMemcpy_v3020"),
-            item("copies", 20, detail="HtoD"),
-            item("kernels", 20, detail="gemm"),
-        ),
-        (
-            replayed("wait", 200, detail="cudaStreamSynchronize", on=1),
+            replayed("wait", 200, detail=SYNC, on=1),
             RANK,
             item("rank", 300, rank=2, note="late_host"),
         ),
@@ -85,23 +76,15 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
         (HOST, RANK, item("rank", 322, rank=1, note="late_host")),
         # What is not shown hides nothing.
         (HOST, RANK, item("rank", 9, bound_ns=320, rank=1, note="late_host")),
-        (item("wait", detail="cudaStreamSynchronize"), item("host", 80), item("queued", 80)),
+        (item("wait", detail=SYNC), item("host", 80), item("queued", 80)),
         (
             replayed("host", 100),
-            replayed("wait", 51, detail="cudaStreamSynchronize"),
-            replayed("wait", 50, detail="cudaStreamSynchronize"),
+            replayed("wait", 51, detail=SYNC),
+            replayed("wait", 50, detail=SYNC),
         ),
         (PLACE, item("queued", 40, rank=None), item("host", 40, rank=2)),
-        (
-            item("place", bound_ns=90, classes=("compute",), on=1, detail="steps of decode"),
-            RANK,
-            item("host", 40),
-        ),
-        (
-            item("place", bound_ns=90, classes=("compute", "communication"), on=2),
-            item("rank", 300, rank=1, note="pauses"),
-            RANK,
-        ),
+        (item("place", bound_ns=90, classes=("compute",), on=1), RANK, item("host", 40)),
+        (item("place", bound_ns=90, classes=("compute",), on=2), PAUSES, RANK),
     ],
 )
 def test_a_part_goes_into_its_whole_and_into_nothing_else(part, whole, apart):
@@ -111,13 +94,42 @@ def test_a_part_goes_into_its_whole_and_into_nothing_else(part, whole, apart):
     assert len(joined([part, apart])) == 2
 
 
-def test_the_host_of_all_ranks_is_not_that_of_a_late_one():
-    assert len(joined([item("host", 160, on=1), RANK])) == 2
+@pytest.mark.parametrize(
+    ("part", "apart"),
+    [
+        (item("host", 160, on=1), RANK),  # that of all ranks
+        (replayed("wait", 50, detail=SYNC), COPIES),
+        (replayed("wait", 51, detail=SYNC, on=1), replayed("host", 100, rank=0)),
+        (replayed("wait", 51, detail=SYNC), item("host", 100)),
+        (item("wait", 51, detail=SYNC), replayed("host", 100)),
+        (item("rank", 40, rank=1, note="slow_gpu"), item("experts", 80)),
+    ],
+)
+def test_what_is_like_a_part_stays_apart(part, apart):
+    assert len(joined([part, apart])) == 2
+
+
+def test_what_nobody_estimates_adds_to_the_bound_alone():
+    part = item("kernels", bound_ns=60, detail="conversions")
+    (together,) = joined([part, item("kernels", 200, bound_ns=300, detail="pointwise")])
+    assert (together.price.about_ns, together.price.bound_ns) == (200, 360)
+
+
+def test_each_finding_has_its_account():
+    items = [item("queued", 200), PLACE, item("allocation", 5), replayed("host", 6), RANK]
+    made = [some.lead[1] for some in items]
+    groups = joined([replace(items[n], sources=((("r", n + 1), made[n]),)) for n in range(4)])
+    every = [*made, replace(made[4], price=None)]
+    parts = {"r": SimpleNamespace(report=SimpleNamespace(findings=every))}
+    rows = opportunities.all_finding_rows(parts, groups)
+    accounts = [(row["account"], row.get("opportunity")) for row in rows]
+    left_out = [(account, None) for account in ("small", "refuted", "refuted", "small")]
+    assert accounts == [("lead", 1), ("merged", 1), *left_out]
 
 
 def test_a_wait_that_exposes_the_hosts_of_all_and_of_a_rank_has_both():
     hosts = [replayed("host", 100), replayed("host", 90, rank=0)]
-    (together,) = joined([*hosts, replayed("wait", 51, detail="cudaStreamSynchronize")])
+    (together,) = joined([*hosts, replayed("wait", 51, detail=SYNC)])
     assert (together.cause.kind, len(together.sources)) == ("wait", 3)
 
 
@@ -146,7 +158,7 @@ def test_who_says_most_precisely_why_speaks():
     (together,) = joined([little, RANK, item("place", bound_ns=200, rank=1, classes=("compute",))])
     assert together.lead[1].title == "rank"
     # Nobody knows what it gains.
-    wait = item("wait", detail="cudaStreamSynchronize", specificity=3)
+    wait = item("wait", detail=SYNC, specificity=3)
     (together,) = joined([wait, item("host", 80)])
     assert together.lead[1].title == "host"
 
@@ -159,7 +171,7 @@ def test_a_place_belongs_to_the_largest_cause_on_its_rank():
 
 def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is():
     host = item("host", 160, rank=1, on=1, window_ns=(3, 4))
-    (row,) = opportunity_rows(joined([host, item("rank", 300, rank=1, note="late_host")]), 10.0)
+    (row,) = opportunities.opportunity_rows(joined([host, RANK]), 10.0)
     assert (row["window_start_ns"], row["window_end_ns"]) == (3, 4)
     assert row["gain_step_ns"] == pytest.approx(3.0)
 
