@@ -45,8 +45,7 @@ def rank_trace(launches):
         "short_name_id": name_id,
         "start_ns": ends - durations,
         "end_ns": ends,
-        "device_id": np.zeros(n, dtype=np.int64),
-        "stream_id": np.zeros(n, dtype=np.int64),
+        **dict.fromkeys(("device_id", "stream_id", "correlation_id"), np.zeros(n, dtype=np.int64)),
         "graph_node_id": np.full(n, NULL_INT, dtype=np.int64),
         "launch_row": np.full(n, -1, dtype=np.int64),
     }
