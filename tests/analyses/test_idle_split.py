@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from effort import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rank_views import view_of
 
@@ -163,6 +163,7 @@ def running(at, thread, calls):
 @pytest.mark.slow
 @examples(200)
 @given(OPS, st.tuples(CALLS, CALLS), OVERHEADS)
+@example([(1, 2, 0), (5, 2, 0)], ([(0, 9, 6, False)], []), [])  # two nodes of one graph
 def test_each_nanosecond_has_the_cause_that_a_simulation_gives_it(ops, threads, overheads):
     calls = calls_of(threads)
     ops = [(start, length, row if row < len(calls) else -1) for start, length, row in ops]
