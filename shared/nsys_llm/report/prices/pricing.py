@@ -13,7 +13,7 @@ from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.causes import Change, ChangeKind
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import Basis, Price
-from nsys_llm.report.prices.replays import Replays, by_gpu, rows_of
+from nsys_llm.report.prices.replays import Replays, row_by_gpu, rows_of
 from nsys_llm.report.records import Tables, grouped
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy import wall_classes as wall
@@ -49,8 +49,8 @@ class _Prices:
     def __init__(self, tables: Tables) -> None:
         self._walls = walls = Walls(tables)
         self._replays = Replays(tables, walls)
-        self._verdicts = by_gpu(tables, "rank_verdicts")
-        self._exposed = by_gpu(tables, "overlap")
+        self._verdicts = row_by_gpu(tables, "rank_verdicts")
+        self._exposed = row_by_gpu(tables, "overlap")
         self._memops = grouped(rows_of(tables, "memops"), "rank", "device_id")
         undivided_ns = (
             walls.detail_ns(gpu, wall.COMMUNICATION, wall.NOT_MATCHED, None)

@@ -32,7 +32,7 @@ def rows_of(tables: Tables, name: str) -> list[Record]:
     return records(tables[name]) if name in tables else []
 
 
-def by_gpu(tables: Tables, name: str) -> dict[Gpu, Record]:
+def row_by_gpu(tables: Tables, name: str) -> dict[Gpu, Record]:
     """Return the rows of a table of one row a GPU; none where it is not there."""
     return {(row["rank"], row["device_id"]): row for row in rows_of(tables, name)}
 
@@ -50,7 +50,7 @@ class SpanSteps:
         of_job = "job_steps" in tables
         times_ns: Any = tables["job_steps"].groupby("mark")["wall_ns"].agg(list) if of_job else {}
         counted_ns, cut_ns = times_ns.get(_COUNTED, []), times_ns.get(_CUT, [])
-        gpus = {} if of_job else by_gpu(tables, "tail_ranks")
+        gpus = {} if of_job else row_by_gpu(tables, "tail_ranks")
         units = [row["step_unit"] for row in (*rows_of(tables, "rank_edges"), *gpus.values())]
         self.unit: str | None = next(filter(None, units), None)
         is_known = self.unit and sum(counted_ns)
