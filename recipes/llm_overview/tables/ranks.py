@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nsys_llm.analyses.steps.of_job import common_step
-from nsys_llm.taxonomy.wall_classes import COMPUTE, WALL_CLASSES
+from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
 
@@ -21,15 +21,13 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
     rows = []
     gpus = [(rank, gpu) for rank in ranks for gpu in walls[rank.key].devices]
     for rank, gpu in gpus:
-        times = {name: getattr(gpu, f"{name}_ns") for name in WALL_CLASSES if name != COMPUTE}
-        times[COMPUTE] = sum(gpu.kernels_ns.values()) + gpu.graphs_ns
         row = {
             "rank": rank.number,
             "file": rank.file,
             "device_id": gpu.device_id,
             "span_ns": gpu.span_ns,
-            **{f"{name}_ns": time_ns for name, time_ns in times.items()},
-            "compute_pct": 100.0 * times[COMPUTE] / gpu.span_ns if gpu.span_ns else None,
+            **{f"{name}_ns": getattr(gpu, f"{name}_ns") for name in WALL_CLASSES},
+            "compute_pct": 100.0 * gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
         }
         work = gpu.work
         if job and rank.key not in job.others and work and work.has_steps and work.whole.any():

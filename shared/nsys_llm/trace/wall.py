@@ -79,6 +79,11 @@ class DeviceWall:
     hidden: IntArray | None = field(default=None, compare=False)
     work: DeviceWork | None = field(default=None, compare=False)
 
+    @property
+    def compute_ns(self) -> int:
+        """Time of its kernels that compute, and of whole graphs."""
+        return sum(self.kernels_ns.values()) + self.graphs_ns
+
 
 @dataclass(frozen=True)
 class RankWall:

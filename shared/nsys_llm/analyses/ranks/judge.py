@@ -111,7 +111,7 @@ class _Judge:
         """Return rows of the stage of a pipeline that computes most, where it is slow."""
         # A slow GPU is no slow stage.
         plain = [[at for at in some if rows[at].verdict in _PLAIN] or some for some in line.stages]
-        means = [float(np.mean([self.gpus[at].compute_ns for at in some])) for some in plain]
+        means = [float(np.mean([self.gpus[at].wall.compute_ns for at in some])) for some in plain]
         usual_ns = sum(means) / len(means)
         worst = int(np.argmax(means))
         if means[worst] < (1 + _SLOW_STAGE) * usual_ns:
@@ -258,7 +258,7 @@ class _Peer:
             if any(self._at in some for some in line.stages):
                 now_ns, then_ns = (
                     [
-                        max(self._gpus[at].compute_ns - less * (at == self._at) for at in some)
+                        max(self._gpus[at].wall.compute_ns - less * (at == self._at) for at in some)
                         for some in line.stages
                     ]
                     for less in (0.0, more_ns)

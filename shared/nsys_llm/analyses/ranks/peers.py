@@ -45,11 +45,6 @@ class Gpu:
         return self.rank.key, self.wall.device_id
 
     @property
-    def compute_ns(self) -> int:
-        """Time of its kernels that compute, and of whole graphs."""
-        return sum(self.wall.kernels_ns.values()) + self.wall.graphs_ns
-
-    @property
     def steps_n(self) -> float:
         """Whole steps in its span, and the parts of those that a filter or the capture cuts."""
         start_ns, end_ns = self.work.window_ns.T
@@ -117,7 +112,7 @@ def peer_groups(
             where nothing is matched: then those that communicate equally often do.
     """
     numbers = {key: at for at, key in enumerate({gpu.rank.key: None for gpu in gpus})}
-    devices = [(numbers[gpu.rank.key], gpu.wall.device_id, gpu.compute_ns) for gpu in gpus]
+    devices = [(numbers[gpu.rank.key], gpu.wall.device_id, gpu.wall.compute_ns) for gpu in gpus]
     places = device_places(*np.array(devices, dtype=np.int64).reshape(-1, 3).T).tolist()
     groups: list[list[int]] = []
     for at, gpu in enumerate(gpus):
