@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding
+from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding, evidence_of
 from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
@@ -104,8 +104,7 @@ def _fitted(details: str, title: str, others: Sequence[Record]) -> str:
 def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:
     for row in rows:
         for cell in json.loads(row["evidence"]):
-            where = tuple(cell["where"].items())
-            yield Evidence(f"{row['recipe']}/{cell['table']}", where, cell["column"], cell["value"])
+            yield evidence_of(cell, f"{row['recipe']}/")
 
 
 def _numbers(row: Record) -> dict[str, float]:

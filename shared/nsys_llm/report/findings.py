@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.price import TAIL, Price
+from nsys_llm.report.records import Tables
 
 #: What a finding tells: time that a fix could gain; time that a change has gained; or what the
 #: capture holds or lacks, which qualifies the others and has no severity.
@@ -44,19 +45,36 @@ SCOPES: Final = ("run", "rank", "device", "kernel", "category", "api", "copy", "
 NAMED_SCOPES: Final = ("kernel", "category", "api", "phase")
 
 
+#: What is made of the cells of a column: of `cell` they are one value.
+How = Literal["cell", "sum", "max", "min", "median", "mean", "count"]
+
+
 @dataclass(frozen=True)
 class Evidence:
-    """One cell of a table that a finding rests on.
+    """A number that a finding rests on: a cell of a table, or what a column's cells add up to.
 
     Attributes:
-        where: Columns and values that choose the row; none where the table has one.
-        value: What it holds; None for null.
+        where: Columns and values that choose the rows, of a tuple any of its values; none where all
+            rows are meant. They hold every rank, kernel, call, range or phase that a sentence with
+            this number names.
+        value: The number, or a text; None for null.
+        name: Field of the rule's templates; empty where it is the column.
+        over: What it is divided by; with a name that ends in `_pct` it is the share in that, 0 to
+            100.
     """
 
     table: str
     where: tuple[tuple[str, Any], ...]
     column: str
     value: Any
+    name: str = ""
+    how: How = "cell"
+    over: Evidence | None = None
+
+    @property
+    def field(self) -> str:
+        """Its field of the rule's templates."""
+        return self.name or self.column
 
 
 def cells(
@@ -71,6 +89,47 @@ def cells(
     """
     chosen = tuple((name, row[name]) for name in where)
     return tuple(Evidence(table, chosen, column, row[column]) for column in columns)
+
+
+def claim(
+    tables: Tables,
+    name: str,
+    table: str,
+    column: str,
+    how: How = "sum",
+    over: Evidence | None = None,
+    /,
+    **where: Any,
+) -> Evidence:
+    """Return a number that rows of a table add up to, made from nothing else.
+
+    Args:
+        name: Field of the rule's templates, with its unit at the end.
+        column: Whose cells; null ones are left out.
+        how: What is made of them; the number of cells that are not null is their `count`.
+        over: What it is divided by, see `Evidence`.
+        where: What the rows hold, by column; of a tuple any of its values.
+
+    Raises:
+        ManifestError: What is said to be one cell has several values.
+    """
+    rows = tables[table]
+    for key, wanted in where.items():
+        if wanted is None:
+            rows = rows[rows[key].isna()]
+        else:
+            rows = rows[rows[key].isin(wanted if isinstance(wanted, tuple) else (wanted,))]
+    values = rows[column].dropna()
+    if how == "cell":
+        values = values.drop_duplicates()
+        if len(values) > 1:
+            raise ManifestError(f"{table}.{column} of {where} is no one value.")
+    known = how in ("sum", "count") or len(values)
+    value = getattr(values, "max" if how == "cell" else how)() if known else None
+    if value is not None and over is not None:
+        times = 100.0 if name.endswith("_pct") else 1.0
+        value = times * value / over.value if over.value else None
+    return Evidence(table, tuple(where.items()), column, plain(value), name, how, over)
 
 
 @dataclass(frozen=True)
@@ -136,9 +195,8 @@ class Finding:
             word.startswith("--") for word in self.record.split(" ")
         ):
             raise ManifestError(f"finding {self.rule}: what to record is more than flags.")
-        # Out of a data frame comes a numpy.float64, which is a float to type checkers alone.
-        plain = {name: _plain(value) for name, value in self.numbers.items()}
-        object.__setattr__(self, "numbers", plain)
+        numbers = {name: plain(value) for name, value in self.numbers.items()}
+        object.__setattr__(self, "numbers", numbers)
 
     @property
     def severity(self) -> str | None:
@@ -156,7 +214,8 @@ class Finding:
         return (*order, self.rule, -1 if self.rank is None else self.rank, self.name or "")
 
 
-def _plain(value: float) -> float:
+def plain(value: Any) -> Any:
+    """Return a value of a data frame as Python's own; numpy.float64 is a float to mypy alone."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -237,7 +296,28 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 
 def evidence_record(finding: Finding) -> list[dict[str, Any]]:
     """Return the evidence of a finding as JSON has it."""
-    return [{**asdict(cell), "where": dict(cell.where)} for cell in finding.evidence]
+    return [_evidence_record(cell) for cell in finding.evidence]
+
+
+def _evidence_record(cell: Evidence) -> dict[str, Any]:
+    record = {**asdict(cell), "where": dict(cell.where)}
+    record["over"] = None if cell.over is None else _evidence_record(cell.over)
+    plain_cell = {"name": "", "how": "cell", "over": None}
+    return {key: value for key, value in record.items() if value != plain_cell.get(key, cell)}
+
+
+def evidence_of(record: Mapping[str, Any], place: str = "") -> Evidence:
+    """Return evidence as JSON has it as it was.
+
+    Args:
+        place: Goes before the names of its tables.
+    """
+    where = ((key, tuple(v) if isinstance(v, list) else v) for key, v in record["where"].items())
+    over = record.get("over")
+    return Evidence(
+        **{**record, "table": f"{place}{record['table']}", "where": tuple(where)}
+        | {"over": None if over is None else evidence_of(over, place)}
+    )
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:

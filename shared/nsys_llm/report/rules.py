@@ -163,7 +163,7 @@ def _evident(evidence: tuple[Evidence, ...]) -> dict[str, object]:
     """Return the columns of evidence that have one value, and those that choose its rows."""
     values: dict[str, set[object]] = {}
     for name, value in (
-        pair for cell in evidence for pair in (*cell.where, (cell.column, cell.value))
+        pair for cell in evidence for pair in (*cell.where, (cell.field, cell.value))
     ):
         values.setdefault(name, set()).add(value)
     return {name: some.pop() for name, some in values.items() if len(some) == 1}

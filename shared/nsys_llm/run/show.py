@@ -136,7 +136,10 @@ def _finding(result: Result, number: int, as_json: bool) -> list[str]:
     ]
     for cell in finding["evidence"]:
         where = ", ".join(f"{name} = {value}" for name, value in cell["where"].items())
-        lines.append(f"{cell['table']}[{where}].{cell['column']} = {cell['value']}")
+        cells = f"{cell['table']}[{where}].{cell['column']}"
+        cells = f"{cell['how']}({cells})" if "how" in cell else cells
+        per = " / {table}.{column} {value}".format(**cell["over"]) if "over" in cell else ""
+        lines.append(f"{cells}{per} = {cell['value']}")
     return lines
 
 
