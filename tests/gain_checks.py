@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from finding_numbers import unexplained_numbers
+from title_claims import check_title
 
 from nsys_llm.report.findings import Finding, finding_record, ranked
 from nsys_llm.report.prices.pricing import priced
@@ -25,8 +26,7 @@ def check_findings(findings: Sequence[Finding], tables: Mapping[str, pd.DataFram
         record = finding_record(finding)
         assert list(not_plain(finding)) == []
         assert unexplained_numbers(record) == [], (finding.rule, finding.title, finding.details)
-        for cell in record["evidence"]:
-            assert _cell(tables[cell["table"]], cell["where"], cell["column"]) == cell["value"]
+        check_title(record, tables)
         if finding.kind == "capture":
             assert (finding.severity, finding.price) == (None, None)
         else:
@@ -79,12 +79,3 @@ def check_gain(record: Mapping[str, Any], wall: pd.DataFrame) -> None:
     assert reached or record["gain_tail_pct"] >= 10
     # Without ranks it is about one, or all.
     assert record["rank"] in (record["ranks"] or [record["rank"]])
-
-
-def _cell(table: pd.DataFrame, where: Mapping[str, Any], column: str) -> Any:
-    rows = table.reset_index() if table.index.name else table
-    for name, value in where.items():
-        rows = rows[rows[name].isna() if value is None else rows[name] == value]
-    values = rows[column].drop_duplicates().tolist()
-    assert len(values) == 1, (where, column, values)
-    return None if pd.isna(values[0]) else values[0]

@@ -88,4 +88,4 @@ def test_low_coverage_names_the_worst_rank_and_counts_the_others():
     # 50 of 1000 ns.
     assert "5.0 %" in finding.title
     assert "`rank2`" in finding.title
-    assert finding.details.startswith("50 ns of 1 us; 3 of 4 ranks ")
+    assert finding.details.startswith("50 ns of 1 us. 3 of 4 ranks ")

@@ -54,10 +54,10 @@ def _experts(tables: Tables) -> list[str]:
     if rows.empty:
         return []
     moves = f", {pattern.iloc[0]}" if len(pattern) else ""
-    _, waiting_pct = late_experts(rows, tables)
+    _, waiting = late_experts(rows, tables)
     return [
         f"Experts: the slowest rank computes {format_percent(longer_experts(rows))} longer{moves}; "
-        f"{format_percent(waiting_pct)} of all waiting is for it."
+        f"{format_percent(waiting.value)} of all waiting is for it."
     ]
 
 

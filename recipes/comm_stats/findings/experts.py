@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.analyses.collectives.experts import UNEVEN
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding
+from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables, percent
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, EXPERTS, WAITING
-from nsys_llm.view.text import counted, format_ns, format_percent
 
 from .texts import RULES
 
@@ -27,20 +27,26 @@ def uneven_experts(tables: Tables) -> pd.DataFrame:
     return rows if is_uneven and rows["late_ns"].sum() else rows[:0]
 
 
-def late_experts(rows: pd.DataFrame, tables: Tables) -> tuple[int, float]:
-    """Return what even experts gain, ns, and the share of all waiting that is for experts.
+def late_experts(rows: pd.DataFrame, tables: Tables) -> tuple[Evidence, Evidence]:
+    """Return what even experts gain, `late_ns`, and the share of all waiting, `waiting_pct`.
 
     Ranks wait beside each other, so that counts whose experts cost most, in all of their groups.
     How much later the last rank comes than the mean one is what the mean one waits.
     """
     ranks = rows["group"].map(tables["groups"].set_index("group")["ranks"])
-    late_ns = int(rows.groupby(ranks)["late_ns"].sum().max())
-    walls = Walls(tables)
-    experts_ns, other_ns = (
-        sum(walls.detail_ns(gpu, COMMUNICATION, detail) for gpu in walls.gpus)
-        for detail in (EXPERTS, WAITING)
+    groups = rows.loc[ranks == rows.groupby(ranks)["late_ns"].sum().idxmax(), "group"]
+    patterns = tuple(rows["pattern"].unique().tolist())
+    of = partial(claim, tables)
+    of_wall = partial(of, wall_class=COMMUNICATION)
+    whole = of_wall("waiting_ns", "wall", "time_ns", detail=(EXPERTS, WAITING))
+    return (
+        of(
+            *("late_ns", "experts", "late_ns"),
+            group=tuple(groups.unique().tolist()),
+            pattern=patterns,
+        ),
+        of_wall("waiting_pct", "wall", "time_ns", "sum", whole, detail=EXPERTS),
     )
-    return late_ns, percent(experts_ns, experts_ns + other_ns)
 
 
 def expert_findings(tables: Tables) -> list[Finding]:
@@ -48,31 +54,27 @@ def expert_findings(tables: Tables) -> list[Finding]:
     rows = uneven_experts(tables)
     if rows.empty:
         return []
-    late_ns, waiting_pct = late_experts(rows, tables)
-    longer_pct = longer_experts(rows)
-    walls = Walls(tables)
-    rank, device_id = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
     patterns = set(rows["pattern"].dropna())
     pattern = patterns.pop() if len(patterns) == 1 else None
+    late, waited = late_experts(rows, tables)
+    walls, late_ns = Walls(tables), int(late.value)
+    hot = int(rows["hot_rank"].mode().iloc[0])
+    of_experts = partial(claim, tables, pattern=tuple(rows["pattern"].unique().tolist()))
+    if pattern == "one rank":
+        of_experts = partial(of_experts, hot_rank=hot)
+    mean = of_experts("mean_ns", "experts", "mean_ns")
+    rank, device_id = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
     return [
         RULES["experts"].finding(
             cause=Cause("experts"),
             change=Change("experts", time_ns=late_ns),
             case=_CASES.get(str(pattern)),
-            details=f"From the mean to the last arrival it is {format_ns(late_ns)}, "
-            f"{format_percent(waiting_pct)} of what the mean GPU waits for others; between "
-            f"{counted(len(rows), 'dispatch and combine', 'dispatches and combines')} the slowest "
-            f"rank computes {longer_pct:.1f} % longer than the mean one.",
-            fields={
-                "share": format_percent(waiting_pct),
-                "hot": int(rows["hot_rank"].mode().iloc[0]),
-            },
-            numbers={
-                "late_ns": late_ns,
-                "waiting_pct": waiting_pct,
-                "instances_n": len(rows),
-                "longer_pct": longer_pct,
-            },
+            fields={"hot": str(hot)},
+            evidence=(
+                late,
+                *(waited, of_experts("longer_pct", "experts", "max_ns-mean_ns", "sum", mean)),
+                of_experts("instances_n", "experts", "max_ns", "count"),
+            ),
             rank=rank,
             device_id=device_id,
             impact_ns=late_ns,

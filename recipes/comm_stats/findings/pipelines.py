@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding
+from nsys_llm.report.findings import Finding, claim
 from nsys_llm.report.rank_findings import STAGE_RULES, rank_findings
 from nsys_llm.report.records import Record, Tables, first_record, percent
-from nsys_llm.view.text import counted, format_ns, format_percent, listed
+from nsys_llm.view.text import counted, format_percent, listed
 
 from .texts import RULES
 
@@ -31,6 +31,7 @@ class PipelineSums:
     """One pipeline.
 
     Attributes:
+        number: Its number in the tables.
         gpus: Its GPUs, stage by stage, with the sums of columns of `bubbles` over all full steps;
             null where they are not known. Without causes of idle time the bubble is the waiting
             for stages.
@@ -38,6 +39,7 @@ class PipelineSums:
         kind: Of its schedule; None where it is not known.
     """
 
+    number: int
     gpus: pd.DataFrame
     messages_n: int | None
     kind: str | None
@@ -74,6 +76,12 @@ class PipelineSums:
         return percent(int(self.gpus[column].sum()), int(self.gpus["window_ns"].sum()))
 
     @property
+    def has_parts(self) -> bool:
+        """Whether all of the bubble is known, and what of it is the schedule's."""
+        parts = self.gpus[["schedule_ns", "imbalance_ns"]]
+        return bool(parts.notna().all(axis=None)) and not at_least(self.gpus)
+
+    @property
     def share(self) -> str:
         """That of the bubble in words: without what is not matched it is at least so much."""
         return f"{at_least(self.gpus)}{format_percent(self.share_pct('bubble_ns'))}"
@@ -103,9 +111,10 @@ def _pipeline(rows: pd.DataFrame) -> PipelineSums:
     steps = rows.groupby(["stage", *_GPU])[_SUMS]
     # Without one step, a sum over all of them is not known.
     gpus = steps.sum().where(steps.count().eq(steps.size(), axis=0)).reset_index()
-    gpus["bubble_ns"] = gpus["bubble_ns"].fillna(gpus["wait_stage_ns"])
+    if gpus["bubble_ns"].isna().any():
+        gpus["bubble_ns"] = gpus["wait_stage_ns"]
     first = first_record(rows)
-    return PipelineSums(gpus, first["microbatches_n"], first["kind"])
+    return PipelineSums(first["pipeline"], gpus, first["microbatches_n"], first["kind"])
 
 
 def pipeline_findings(tables: Tables, pipelines: Sequence[PipelineSums]) -> list[Finding]:
@@ -113,29 +122,47 @@ def pipeline_findings(tables: Tables, pipelines: Sequence[PipelineSums]) -> list
     kinds: dict[tuple[str | None, int], list[PipelineSums]] = {}
     for pipeline in pipelines:
         kinds.setdefault((pipeline.kind, len(pipeline.computes_ns)), []).append(pipeline)
-    return [*(_bubble(some) for some in kinds.values()), *rank_findings(tables, STAGE_RULES)]
+    return [
+        *(_bubble(some, tables) for some in kinds.values()),
+        *rank_findings(tables, STAGE_RULES),
+    ]
 
 
-def _bubble(pipelines: Sequence[PipelineSums]) -> Finding:
+def _bubble(pipelines: Sequence[PipelineSums], tables: Tables) -> Finding:
     """Return the bubble of pipelines of one kind: of that which loses most."""
     worst = max(pipelines, key=lambda pipeline: pipeline.pace_gpu["bubble_ns"])
     gpu, computes_ns, at = worst.pace_gpu, worst.computes_ns, worst.pace
     bubble_ns, is_least = gpu["bubble_ns"], at_least(worst.pace_rows)
     most_ns = bubble_ns + (gpu["not_matched_ns"] if is_least else 0)
+    of = partial(claim, tables, pipeline=worst.number)
+    whole = of("window_ns", "bubbles", "window_ns")
+    is_known = tables["bubbles"].loc[tables["bubbles"]["pipeline"] == worst.number, "bubble_ns"]
+    column = "bubble_ns" if is_known.notna().all() else "wait_stage_ns"
+    evidence = [
+        of("bubble_pct", "bubbles", column, "sum", whole),
+        of("stages_n", "stages", "stage", "distinct"),
+        claim(tables, "pipelines_n", "stages", "pipeline", "distinct"),
+    ]
+    if worst.has_parts:
+        evidence.append(of("schedule_pct", "bubbles", "schedule_ns", "sum", whole))
+    if worst.messages_n is not None:
+        evidence.append(of("microbatches_n", "bubbles", "microbatches_n", "max"))
     return RULES["pipeline_bubble"].finding(
         cause=Cause("schedule"),
         change=Change("microbatches", time_ns=most_ns, sure_ns=bubble_ns),
-        details=f"Bubble {bubble_words(worst)}. A stage computes for "
-        f"{format_ns(computes_ns.min())} to {format_ns(computes_ns.max())} of "
-        f"{format_ns(gpu['window_ns'])}. Stage {at} (rank {gpu['rank']}) has most to compute, and "
-        f"a bubble of {is_least}{format_ns(bubble_ns)}.",
+        case="several" if len(pipelines) > 1 else None,
         fields={
-            "pipelines": "Pipeline" if len(pipelines) == 1 else f"{len(pipelines)} pipelines",
-            "stages_n": len(computes_ns),
             "kind": worst.called,
-            "share": worst.share,
+            "at_least": at_least(worst.gpus),
+            "is_least": is_least,
+            "least_ns": computes_ns.min(),
+            "most_ns": computes_ns.max(),
+            "step_ns": gpu["window_ns"],
+            "stage": str(at),
+            "bubble_ns": bubble_ns,
+            **dict.fromkeys(() if worst.has_parts else ("schedule_pct",)),
         },
-        numbers={"bubble_pct": worst.share_pct("bubble_ns"), "bubble_ns": bubble_ns},
+        evidence=tuple(evidence),
         ranks=tuple(sorted(rank for pipeline in pipelines for rank in pipeline.gpus["rank"])),
         rank=gpu["rank"],
         device_id=gpu["device_id"],
@@ -145,8 +172,7 @@ def _bubble(pipelines: Sequence[PipelineSums]) -> Finding:
 
 def bubble_words(pipeline: PipelineSums) -> str:
     """Return the share of the bubble, and of its parts where they are known."""
-    are_known = pipeline.gpus[["schedule_ns", "imbalance_ns"]].notna().all(axis=None)
-    if not are_known or at_least(pipeline.gpus):
+    if not pipeline.has_parts:
         return pipeline.share
     bubble_pct, schedule_pct, imbalance_pct = map(
         pipeline.share_pct, ("bubble_ns", "schedule_ns", "imbalance_ns")

@@ -23,7 +23,16 @@ RULES: Final = rules_by_id(
     Rule(
         "pipeline_bubble",
         scope="run",
-        title="{pipelines} of {stages_n} stages{kind}: bubble {share}",
+        title="Pipeline of {stages_n} stages{kind}: bubble {at_least}{bubble_pct}",
+        details="Bubble {at_least}{bubble_pct}[, of which the schedule takes {schedule_pct}]. A "
+        "stage computes for {least_ns} to {most_ns} of {step_ns}. Stage {stage} (rank {rank}) has "
+        "most to compute, and a bubble of {is_least}{bubble_ns}.",
+        cases={
+            "several": Case(
+                title="{pipelines_n} pipelines of {stages_n} stages{kind}: bubble {at_least}"
+                "{bubble_pct} in the one that loses most"
+            )
+        },
         threshold="stages of a pipeline that wait for each other, or are idle without their host's "
         "fault; the gain is half of the bubble of the stage that computes most; shown from "
         f"{LIMITS_PCT['low']:g} % of the GPU's span",
@@ -36,8 +45,11 @@ RULES: Final = rules_by_id(
     Rule(
         "experts",
         scope="run",
-        title="Experts get uneven numbers of tokens, another rank most each time: {share} of all "
-        "waiting",
+        title="Experts get uneven numbers of tokens, another rank most each time: {waiting_pct} "
+        "of all waiting",
+        details="Between {instances_n:dispatch and combine|dispatches and combines} the slowest "
+        "rank computes {longer_pct} longer than the mean one. From the mean to the last arrival it "
+        "is {late_ns}; {waiting_pct} of what GPUs wait for others is for it.",
         threshold="between dispatch and combine the slowest rank computes "
         f"{UNEVEN:g} times as long as the mean one; the gain is how much later the last "
         "rank comes than the mean one, where its expert kernels explain half of it",
@@ -46,12 +58,12 @@ RULES: Final = rules_by_id(
         "redundant experts that follow the load (EPLB).",
         cases={
             "one_rank": Case(
-                title="Experts on rank {hot} get most tokens: {share} of all waiting",
+                title="Experts on rank {hot} get most tokens",
                 recommendation="Place its hot experts on other ranks, or copy them (EPLB).",
             ),
             "by_layer": Case(
                 title="Experts get uneven numbers of tokens, in each layer on the same rank: "
-                "{share} of all waiting",
+                "{waiting_pct} of all waiting",
                 recommendation="Place the hot experts of each layer on other ranks, or copy them "
                 "(EPLB).",
             ),

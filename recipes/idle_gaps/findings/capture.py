@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nsys_llm.report.findings import Finding, cells
+from functools import partial
+
+from nsys_llm.report.findings import Evidence, Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, percent, records
 
 from .texts import COPIES_SEEN_PCT, COPY_CALLS, NO_API_PCT, PROFILER_PCT, RULES
@@ -26,17 +28,22 @@ def _profiler(tables: Tables) -> list[Finding]:
     shares = [(share, row) for share, row in shares if row["known"] and share >= PROFILER_PCT]
     if not shares:
         return []
-    share, row = max(shares, key=lambda item: item[0])
+    _, row = max(shares, key=lambda item: item[0])
     gap = _most_overhead(tables, row)
     window = row if gap is None else gap
     start, end = ("window_start_ns", "window_end_ns") if gap is None else ("start_ns", "end_ns")
-    evidence = cells("devices", row, _GPU, ("overhead_ns",))
+    of = partial(claim, tables, rank=row["rank"], device_id=row["device_id"])
+    window_ns = of("window_ns", "devices", "window_ns", "cell")
+    evidence: tuple[Evidence, ...] = (
+        of("overhead_ns", "devices", "overhead_ns", "cell"),
+        of("share_pct", "devices", "overhead_ns", "sum", window_ns),
+    )
     columns = ("profiler_overhead_ns", "duration_ns")
     if gap is not None:
         evidence += cells("gaps", gap, (*_GPU, "start_ns"), columns)
     return [
         RULES["profiler_in_gaps"].finding(
-            fields={"share_pct": share, **{name: gap and gap[name] for name in columns}},
+            fields={} if gap else dict.fromkeys(columns),
             evidence=evidence,
             rank=int(row["rank"]),
             device_id=int(row["device_id"]),
@@ -72,11 +79,16 @@ def _unknown_launches(tables: Tables) -> list[Finding]:
             worst = max(worst or (0, 0.0, row), (open_ns, share, row), key=lambda item: item[0])
     if worst is None:
         return []
-    open_ns, share, row = worst
+    open_ns, _, row = worst
+    of = partial(claim, tables, rank=row["rank"], device_id=row["device_id"])
+    idle = of("idle_ns", "devices", "idle_ns", "cell")
     return [
         RULES["idle_without_launch"].finding(
-            fields={"open_ns": open_ns, "share_pct": share},
-            evidence=cells("devices", row, _GPU, ("idle_ns", "before_capture_ns")),
+            evidence=(
+                of("share_pct", "rank_causes", "idle_ns", "sum", idle, cause="no_api"),
+                of("open_ns", "rank_causes", "idle_ns", cause="no_api"),
+                of("before_capture_ns", "devices", "before_capture_ns", "cell"),
+            ),
             rank=int(row["rank"]),
             device_id=int(row["device_id"]),
             impact_ns=open_ns,
@@ -95,7 +107,6 @@ def _cut_graphs(tables: Tables) -> list[Finding]:
     row = records(cut.loc[[cut["graphs_cut_n"].idxmax()]])[0]
     return [
         RULES["graphs_cut_at_end"].finding(
-            fields={"affected_n": len(cut)},
             evidence=cells("devices", row, ("rank",), ("graphs_cut_n",)),
             ranks=tuple(int(rank) for rank in cut["rank"]),
             rank=int(row["rank"]),
@@ -115,8 +126,13 @@ def _missing_copies(tables: Tables) -> list[Finding]:
     row = records(few.loc[[(few["calls_n"] - few["copies_seen_n"]).idxmax()]])[0]
     return [
         RULES["copies_not_traced"].finding(
-            fields={"calls_n": row["calls_n"]},
-            evidence=cells("devices", row, ("rank",), ("copies_seen_n", "copies_cut_n")),
+            evidence=(
+                *cells("devices", row, ("rank",), ("copies_seen_n", "copies_cut_n")),
+                claim(
+                    *(tables, "calls_n", "devices", "copy_calls_n-copies_cut_n", "cell"),
+                    rank=row["rank"],
+                ),
+            ),
             ranks=tuple(int(rank) for rank in few["rank"]),
             rank=int(row["rank"]),
         )

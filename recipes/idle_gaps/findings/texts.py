@@ -102,7 +102,7 @@ RULES: Final = rules_by_id(
         scope="device",
         title="{share_pct} of the idle time has no recorded launch: its cause is unknown",
         details="{open_ns} on rank {rank} is before operations whose API call is not recorded."
-        "[ Without {before_capture_ns} cut by the start of the capture.]",
+        "[ {before_capture_ns} of it is cut by the start of the capture.]",
         threshold=f"from {NO_API_PCT:g} % of the idle time of a GPU, and 1 % of its time",
         source=f"the coverage below which {EXPLAINER} warns",
         recommendation="Do not read the other causes as shares of all idle time.",
@@ -113,8 +113,7 @@ RULES: Final = rules_by_id(
         "graphs_cut_at_end",
         kind=CAPTURE,
         scope="rank",
-        title="Idle time is unknown on {affected_n:rank}: graphs were running when the capture "
-        "ended",
+        title="Idle time is unknown on {ranks_n:rank}: graphs were running when the capture ended",
         details="{graphs_cut_n:launch|launches} of CUDA graphs on rank {rank} had left nothing "
         "when the capture ended, and the window reaches beyond the last recorded operation, where "
         "they may run.",

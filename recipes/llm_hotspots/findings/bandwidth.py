@@ -17,7 +17,9 @@ from ..tables.bandwidth import LITTLE_HEADROOM_PCT
 from .memops import by_gpu
 from .texts import RULES
 
-_RATE: Final = ("size_bytes", "launches_n", "rate_gb_s", "peak_gb_s")
+_RATE: Final = (
+    *("efficiency_pct", "mean_ns", "size_bytes", "launches_n", "rate_gb_s", "peak_gb_s"),
+)
 
 
 def bandwidth_findings(tables: Tables) -> Iterator[Finding]:
@@ -42,9 +44,8 @@ def _room(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
     return RULES["bandwidth_room"].finding(
         cause=Cause("kernels", detail=row["pattern"]),
         change=Change("kernels", time_ns=left * times[rank, device]),
-        evidence=cells("bandwidth", row, ["pattern"], ["efficiency_pct", "mean_ns"]),
+        evidence=cells("bandwidth", row, ["pattern"], _RATE),
         fields={
-            **{name: row[name] for name in _RATE},
             "exclusive_ns": times[rank, device],
             "headroom_pct": LITTLE_HEADROOM_PCT,
             "left_pct": 100.0 * left,

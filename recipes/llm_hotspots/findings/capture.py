@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Tables, percent, records
+from nsys_llm.report.walls import span_of
 from nsys_llm.view.text import quoted
 
 from ..extras.gpu_metrics import BY_ORDER
@@ -27,13 +28,14 @@ def secret_findings(tables: Tables) -> list[Finding]:
     return [
         RULES["stored_secrets"].finding(
             fields={
-                "profiles_n": len(with_secrets),
-                "all_n": len(files),
                 "shown": ", ".join(quoted(name) for name in names[:_MOST_NAMED]),
                 "more_n": max(len(names) - _MOST_NAMED, 0),
                 "environments_n": int(with_secrets["environments_n"].max()),
-                "variables_n": len(names),
             },
+            evidence=(
+                claim(tables, "profiles_n", "files", "secret_variables", "count"),
+                claim(tables, "all_n", "files", "File", "count"),
+            ),
         )
     ]
 
@@ -56,8 +58,14 @@ def unrecorded_findings(tables: Tables) -> list[Finding]:
         recorded_pct = percent(int(recorded_ns.reindex(ranks).sum()), span_ns)
         if span_ns and row["mean_pct"] - recorded_pct >= UNRECORDED_PCT:
             finding = RULES["unrecorded_work"].finding(
-                evidence=cells("gpu_metrics", row, ("rank", "device_id", "metric"), ("mean_pct",)),
-                fields={"recorded_pct": recorded_pct},
+                evidence=(
+                    *cells("gpu_metrics", row, ("rank", "device_id", "metric"), ("mean_pct",)),
+                    claim(
+                        *(tables, "recorded_pct", "coverage", "total_ns", "sum"),
+                        span_of(tables, (row["rank"], row["device_id"])),
+                        rank=tuple(ranks.tolist()),
+                    ),
+                ),
                 rank=row["rank"],
                 device_id=row["device_id"],
                 ranks=(row["rank"],),

@@ -11,9 +11,9 @@ import pandas as pd
 
 from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, Tables, records, window_of
-from nsys_llm.report.walls import Walls
+from nsys_llm.report.walls import Walls, share_of
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
 
@@ -26,8 +26,7 @@ def communication_findings(tables: Tables) -> list[Finding]:
     if len(transfers_n) != 2 and may_be_stages(transfers_n):
         return []
     coupled = _same_collectives(tables["rank_kernels"])
-    overlap = records(tables["overlap"])
-    return list(_exposed_communication(overlap, Walls(tables), coupled=coupled))
+    return list(_exposed_communication(tables, coupled=coupled))
 
 
 def _transfers_n(kernels: pd.DataFrame) -> list[int]:
@@ -56,33 +55,27 @@ def _same_collectives(kernels: pd.DataFrame) -> bool:
     )
 
 
-def _exposed_communication(
-    overlap: Sequence[Record], walls: Walls, *, coupled: bool
-) -> Iterator[Finding]:
+def _exposed_communication(tables: Tables, *, coupled: bool) -> Iterator[Finding]:
     """Return the finding on communication beside which nothing computes.
 
     Of ranks that wait for each other the one with least of it is told: what the others have more
     is waiting, which no faster transfer takes away. Of others, the one with most.
     """
-    exposed_ns = _exposed_ns(walls)
+    exposed_ns = _exposed_ns(Walls(tables))
     most = max(exposed_ns, key=exposed_ns.__getitem__, default=None)
     if most is None or not exposed_ns[most]:
         return
     rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
-    row = _row_of(overlap, gpu)
-    span_ns, waits = walls.span_ns(*gpu), coupled and most != gpu
+    row, waits = _row_of(records(tables["overlap"]), gpu), coupled and most != gpu
     yield RULES["exposed_communication"].finding(
         case="waits" if waits else None,
         cause=Cause("transfer"),
         change=Change("transfer"),
-        evidence=cells("overlap", row, ["rank", "device_id"], ["exposed_communication_ns"]),
-        fields={
-            "exposed_ns": exposed_ns[gpu],
-            "span_ns": span_ns,
-            "share_pct": 100.0 * exposed_ns[gpu] / max(span_ns, 1),
-            "waiting_rank": most[0],
-            "waiting_rank_ns": exposed_ns[most],
-        },
+        evidence=(
+            *share_of(tables, gpu, "exposed_ns", COMMUNICATES),
+            *share_of(tables, most, "waiting_rank_ns", COMMUNICATES)[:1],
+        ),
+        fields={"waiting_rank": str(most[0])},
         rank=rank,
         device_id=device,
         window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),

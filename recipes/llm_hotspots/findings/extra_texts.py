@@ -29,7 +29,7 @@ EXTRA_RULES: Final = (
         kind=CAPTURE,
         scope="device",
         title="Rank {rank} fills {peak_pct} of its GPU's memory",
-        details="At its peak this process had {peak_bytes} of {total_bytes} allocated; "
+        details="At its peak this process had {peak_bytes} of {total_bytes} allocated. "
         "{left_bytes} are left for the CUDA context, libraries and other processes, which are not "
         "counted."
         f"{_ALLOCATED_BY}{_OTHERS}",
@@ -48,7 +48,7 @@ EXTRA_RULES: Final = (
         scope="device",
         title="Memory in use on rank {rank} grows in every quarter of the run",
         details="In use at the end of each quarter of the GPU work: {quarter_bytes}, {half_bytes}, "
-        "{three_quarter_bytes}, {end_bytes} ({kind} memory, {grown_bytes} more)."
+        "{three_quarter_bytes}, {end_bytes} ({kind} memory). In all {grown_bytes} more."
         f"{_ALLOCATED_BY}{_OTHERS}",
         threshold=f"more in use at the end of every quarter, {format_bytes(GROWTH_BYTES)} and "
         f"{GROWTH_PCT:g} % after the first in all",
@@ -66,10 +66,10 @@ EXTRA_RULES: Final = (
         kind=CAPTURE,
         scope="run",
         title="{replays_n:replay} of a whole CUDA graph {replays_n:=takes|take} {p50_ns} each"
-        "[ (within {spread_pct})][, {between_p50_ns} apart]: --cuda-graph-trace=node shows what is "
+        "[, {between_p50_ns} apart]: --cuda-graph-trace=node shows what is "
         "in them",
-        details="Whole graphs take {share_pct} of the time[, {others_n:other graph} the rest]; "
-        "replays of this one {min_ns} to {max_ns}.",
+        details="{graphs_n:whole graph} {graphs_n:=takes|take} {share_pct} of the time; replays of "
+        "this one {min_ns} to {max_ns}.",
         threshold=f"CUDA graphs that were traced whole take {WHOLE_GRAPHS_PCT:g} % of the devices' "
         "windows or more",
         source=OURS,

@@ -5,11 +5,12 @@ Each rule on memory speaks once, of the worst rank, and says how many ranks are 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record
 
 from .extra_texts import GROWTH_BYTES, GROWTH_PCT, NEAR_FULL_PCT, WHOLE_GRAPHS_PCT
@@ -19,6 +20,7 @@ from .texts import RULES
 _AROUND_NS: Final = 1_000_000
 
 _KEYS: Final = ("rank", "device_id", "kind")
+_REPLAYS: Final = ("replays_n", "p50_ns", "between_p50_ns", "min_ns", "max_ns")
 _QUARTERS: Final = ("quarter_bytes", "half_bytes", "three_quarter_bytes", "end_bytes")
 
 
@@ -35,10 +37,10 @@ def _near_full(tables: Tables) -> list[Finding]:
     worst = first_record(full.sort_values("peak_pct", ascending=False, kind="stable"))
     return [
         RULES["memory_near_full"].finding(
-            evidence=cells("memory_watermarks", worst, _KEYS, ["peak_ns", "peak_pct"]),
+            evidence=cells(
+                "memory_watermarks", worst, _KEYS, ["peak_pct", "peak_bytes", "total_bytes"]
+            ),
             fields={
-                "peak_bytes": worst["peak_bytes"],
-                "total_bytes": worst["total_bytes"],
                 "left_bytes": int(worst["total_bytes"] - worst["peak_bytes"]),
                 **_who(tables, worst, "peak_bytes"),
             },
@@ -91,25 +93,19 @@ def graph_findings(tables: Tables) -> list[Finding]:
     """Return the remark on the graph that takes most time, where graphs take much of it."""
     graphs = tables["cuda_graphs"]
     graphs = graphs[graphs["nodes_n"].isna()]  # the most time first
-    window_ns = int(tables["devices"]["window_ns"].sum())
-    share_pct = 100.0 * int(graphs["span_ns"].sum()) / window_ns if window_ns else 0.0
-    if share_pct < WHOLE_GRAPHS_PCT:
+    whole = claim(tables, "window_ns", "devices", "window_ns")
+    of = partial(claim, tables, nodes_n=None)
+    share = of("share_pct", "cuda_graphs", "span_ns", "sum", whole)
+    if (share.value or 0.0) < WHOLE_GRAPHS_PCT:
         return []
     row = first_record(graphs)
-    spread_pct = None
-    if row["between_p50_ns"] is not None:
-        spread_pct = 100.0 * (row["max_ns"] - row["min_ns"]) / row["p50_ns"]
     return [
         RULES["whole_graphs"].finding(
-            evidence=cells(
-                "cuda_graphs", row, ["rank", "device_id", "graph"], ["replays_n", "p50_ns"]
+            evidence=(
+                *cells("cuda_graphs", row, ["rank", "device_id", "graph"], _REPLAYS),
+                of("graphs_n", "cuda_graphs", "graph", "count"),
+                share,
             ),
-            fields={
-                **{name: row[name] for name in ("min_ns", "max_ns", "between_p50_ns")},
-                "share_pct": share_pct,
-                "spread_pct": spread_pct,
-                "others_n": len(graphs) - 1,
-            },
             rank=row["rank"],
             device_id=row["device_id"],
             impact_ns=int(row["span_ns"]),

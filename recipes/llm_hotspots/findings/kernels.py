@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record, records
-from nsys_llm.report.walls import Walls
+from nsys_llm.report.walls import Gpu, Walls, span_of
 from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.kernel_levers import KernelLever, load_kernel_levers
 from nsys_llm.view.text import format_ns, quoted, shortened
@@ -21,6 +22,7 @@ from .texts import RULES, UNMATCHED_PCT
 
 #: Kernels that a finding names.
 _NAMED: Final = 3
+_KERNEL: Final = ("rank", "device_id", "name")
 
 #: Rule by the flag of the kernel rules; see its `flag_meanings`. That cuBLAS chooses kernels by
 #: shape is true of every run, and no remark.
@@ -46,19 +48,21 @@ def lever_findings(tables: Tables) -> list[Finding]:
             if lever.applies(gpus.get(some[0]["file"]) if some else None, names[gpu])
         }
         left |= {gpu: [row for row in left[gpu] if row not in some] for gpu, some in chosen.items()}
-        reported += _finding(lever, chosen, walls)
+        reported += _finding(lever, chosen, walls, tables)
     return reported
 
 
 def _finding(
-    lever: KernelLever, kernels: dict[tuple[int, int], list[Record]], walls: Walls
+    lever: KernelLever, kernels: dict[Gpu, list[Record]], walls: Walls, tables: Tables
 ) -> Iterator[Finding]:
     times = {gpu: sum(row["exclusive_ns"] for row in rows) for gpu, rows in kernels.items()}
     spans = {gpu: walls.span_ns(*gpu) for gpu, time_ns in times.items() if time_ns}
     if not spans:
         return
     rank, device = gpu = max(spans, key=lambda gpu: times[gpu] / max(spans[gpu], 1))
-    rows, time_ns, span_ns = kernels[gpu], times[gpu], spans[gpu]
+    rows, time_ns, span = kernels[gpu], times[gpu], span_of(tables, gpu)
+    names = tuple(row["name"] for row in rows)
+    of = partial(claim, tables, rank=rank, device_id=device, name=names)
     named = [
         f"{quoted(shortened(row['name']))} ({format_ns(row['exclusive_ns'])})"
         for row in rows[:_NAMED]
@@ -66,17 +70,19 @@ def _finding(
     yield RULES[lever.id].finding(
         cause=Cause("kernels", detail=lever.detail),
         change=Change("kernels", lever.id, time_ns=time_ns),
-        evidence=tuple(
-            cell
-            for row in rows[:_NAMED]
-            for cell in cells("rank_kernels", row, ("rank", "device_id", "name"), ["exclusive_ns"])
+        evidence=(
+            *(
+                cell
+                for row in rows[:_NAMED]
+                for cell in cells("rank_kernels", row, _KERNEL, ["exclusive_ns"])
+            ),
+            of("launches_n", "rank_kernels", "launches_n"),
+            of("kernels_n", "rank_kernels", "name", "count"),
+            of("time_ns", "rank_kernels", "exclusive_ns"),
+            of("share_pct", "rank_kernels", "exclusive_ns", "sum", span),
+            span,
         ),
         fields={
-            "launches_n": sum(row["launches_n"] for row in rows),
-            "kernels_n": len(rows),
-            "exclusive_ns": time_ns,
-            "span_ns": span_ns,
-            "share_pct": 100.0 * time_ns / max(span_ns, 1),
             "named": ", ".join(named),
             # What a usual fix leaves of the time.
             "left_pct": 100.0 * lever.left,
@@ -120,27 +126,24 @@ def determinism_findings(tables: Tables) -> list[Finding]:
         ]
         flagged = flagged[flagged["total_ns"] > 0]
         if not flagged.empty:
-            reported.append(_flag_finding(flag, flagged))
+            reported.append(_flag_finding(flag, flagged, tables))
     return reported
 
 
-def _flag_finding(flag: str, flagged: pd.DataFrame) -> Finding:
+def _flag_finding(flag: str, flagged: pd.DataFrame, tables: Tables) -> Finding:
     heaviest = flagged.sort_values("total_ns", ascending=False, kind="stable").head(_NAMED)
-    times = {f"kernel_{nth}_ns": int(ns) for nth, ns in enumerate(heaviest["total_ns"])}
-    named = [
-        f"{quoted(shortened(str(name)))} ({format_ns(time_ns)})"
-        for name, time_ns in zip(heaviest["name"], times.values(), strict=True)
-    ]
+    rows = records(heaviest)
+    named = [f"{quoted(shortened(row['name']))} ({format_ns(row['total_ns'])})" for row in rows]
+    of = partial(claim, tables, name=tuple(flagged["name"]))
     return RULES[_FLAGS[flag]].finding(
-        fields={
-            "flag": flag,
-            "kernels_n": len(flagged),
-            "launches_n": int(flagged["launches_n"].sum()),
-            "total_pct": float(flagged["total_pct"].sum()),
-            "named": ", ".join(named),
-        },
-        numbers=times,
-        name=str(heaviest["name"].iloc[0]),
+        fields={"flag": flag, "named": ", ".join(named)},
+        evidence=(
+            of("kernels_n", "kernels", "name", "count"),
+            of("launches_n", "kernels", "launches_n"),
+            of("total_pct", "kernels", "total_pct"),
+            *(cell for row in rows for cell in cells("kernels", row, ("name",), ("total_ns",))),
+        ),
+        name=rows[0]["name"],
         impact_ns=int(flagged["total_ns"].sum()),
     )
 
@@ -155,11 +158,10 @@ def category_findings(tables: Tables) -> list[Finding]:
     unknown = kernels.loc[kernels["category"] == UNMATCHED, "name"]
     return [
         RULES["unmatched_kernels"].finding(
-            fields={
-                "busy_pct": row["busy_pct"],
-                "heaviest": unknown.iloc[0] if len(unknown) else None,
-            },
-            evidence=cells("categories", row, ["category"], ["kernels_n", "exclusive_ns"]),
+            fields={"heaviest": unknown.iloc[0] if len(unknown) else None},
+            evidence=cells(
+                "categories", row, ["category"], ["busy_pct", "kernels_n", "exclusive_ns"]
+            ),
             name=UNMATCHED,
             impact_ns=row["exclusive_ns"],
         )

@@ -42,7 +42,7 @@ _ALONE: Final = (
     "{exposed_ns} of {span_ns} on device {device_id} of rank {rank} without a kernel: " + MOVED
 )
 _LEVER: Final = (
-    "{launches_n:launch|launches} of {kernels_n:kernel} take {exclusive_ns} of {span_ns} on GPU "
+    "{launches_n:launch|launches} of {kernels_n:kernel} take {time_ns} of {span_ns} on GPU "
     "{device_id} of rank {rank}. Most of it: {named}.[ Usually {left_pct} of it is left.]"
 )
 _EXPOSED: Final = (
@@ -132,10 +132,11 @@ RULES: Final = rules_by_id(
         "stored_secrets",
         kind=CAPTURE,
         scope="run",
-        title="The profiles contain likely secrets: {variables_n:variable}",
-        details="In {profiles_n:profile} of {all_n}: {shown}[ and {more_n} more]. A profile keeps "
-        "the whole environment of the profiled command, in two places[, and in its strings that of "
-        "{environments_n:process|processes} of the machine]; these results hold the names alone.",
+        title="The profiles contain likely secrets: {shown}",
+        details="In {profiles_n:profile} of {all_n}.[ {more_n} more are in the table `files`.] A "
+        "profile keeps the whole environment of the profiled command, in two places[, and in its "
+        "strings that of {environments_n:process|processes} of the machine]; these results hold "
+        "names alone.",
         threshold="a variable with a name like that of a secret in the stored environment",
         source=OURS,
         recommendation="Share these results instead of the profiles, or profile again without "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.phase_maps import UNMAPPED
 from nsys_llm.view.text import format_percent, quoted
@@ -25,7 +26,6 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     rows = tables["attribution"]
     # What was launched, or marked, before the capture began is cut off: no range could hold it.
     is_cut = rows["part"].isin(_CUT)
-    cut = rows[is_cut].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     rows = rows[~is_cut]
     by_rank = rows.groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     held = rows[rows["attributed"]].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
@@ -36,23 +36,24 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     rank, file = low.idxmin()
     lost = rows[(rows["rank"] == rank) & ~rows["attributed"]]
     worst = records(lost.loc[[lost["gpu_ns"].idxmax()]])[0]
-    held_ns, gpu_ns = int(held.get((rank, file), 0)), int(by_rank[rank, file])
+    parts = tuple(sorted(set(rows["part"])))
+    of = partial(claim, tables, rank=int(rank), file=file)
+    of_rest = partial(of, part=parts)
+    gpu = of_rest("gpu_ns", "attribution", "gpu_ns")
+    held_ns = of_rest("held_ns", "attribution", "gpu_ns", attributed=True)
     return [
         RULES["low_range_coverage"].finding(
-            fields={
-                "share_pct": float(low.min()),
-                "held_ns": held_ns,
-                "gpu_ns": gpu_ns,
-                "cut_ns": int(cut.get((rank, file), 0)),
-                "lost_ns": worst["gpu_ns"],
-                "file": file,
-                "meaning": worst["meaning"],
-            },
-            evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns",)),
+            fields={"meaning": worst["meaning"]},
+            evidence=(
+                of_rest("share_pct", "attribution", "gpu_ns", "sum", gpu, attributed=True),
+                *(held_ns, gpu),
+                of("cut_ns", "attribution", "gpu_ns", part=_CUT),
+                of("lost_ns", "attribution", "gpu_ns", part=worst["part"]),
+            ),
             ranks=tuple(int(key) for key, _ in low.index),
             rank=int(rank),
             record=worst["capture"],
-            impact_ns=gpu_ns - held_ns,
+            impact_ns=gpu.value - held_ns.value,
         )
     ]
 

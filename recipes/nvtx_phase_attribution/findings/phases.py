@@ -67,12 +67,11 @@ def _idle_finding(tables: Tables, row: Record, affected: tuple[int, ...]) -> Fin
         cause=Cause("place", rank=rank, detail=phase),
         change=Change("unknown", time_ns=idle_ns, wall_classes=(IDLE,)),
         fields={
-            "idle_ns": idle_ns,
             "before_pct": percent(gaps["before_ns"], gaps["idle_ns"]),
         },
         evidence=(
             *cells("rank_phases", row, ("rank", "phase"), ("idle_ns", "gpu_ns")),
-            *cells("phase_idle", gaps, ("phase",), ("before_ns", "idle_ns")),
+            *cells("phase_idle", gaps, ("phase",), ("before_ns",)),
         ),
         ranks=affected,
         rank=rank,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.walls import Gpu
 from nsys_llm.view.text import counted, shortened
@@ -13,6 +14,9 @@ from nsys_llm.view.text import counted, shortened
 from .kernels import worst_pct
 from .members import gpu_of
 from .texts import MOST, RULES
+
+_BURST: Final = ("rank", "device_id", "ranks", "window_start_ns")
+_SIZES: Final = ("outliers_n", "ranks_n", "expected", "kernels_n", "excess_ns", "window_end_ns")
 
 
 def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
@@ -43,19 +47,23 @@ def _burst(tables: Tables, rows: Sequence[Record]) -> Finding:
         ),
         fields={
             "where": f"rank {rank}" if alone else counted(row["ranks_n"], "rank"),
-            "lasting_ns": row["window_end_ns"] - row["window_start_ns"],
-            "more": counted(more_n, "more burst") if more_n else "",
+            "more": f"the largest of {more_n + 1}" if more_n else "",
             "together": "" if alone else row["ranks"],
             "kernel": shortened(row["name"]),
             "likely_cause": row["likely_cause"],
             "lost_ns": lost_ns,
         },
         case="beside" if row["likely_cause"].startswith("shared") else None,
-        evidence=cells(
-            "outlier_clusters",
-            row,
-            ("rank", "window_start_ns"),
-            ("outliers_n", "expected", "kernels_n", "excess_ns", "window_end_ns"),
+        evidence=(
+            *cells("outlier_clusters", row, _BURST, _SIZES),
+            claim(
+                *(tables, "lasting_ns", "outlier_clusters", "window_end_ns-window_start_ns"),
+                **{name: row[name] for name in _BURST},
+            ),
+            claim(
+                *(tables, "bursts_n", "outlier_clusters", "rank", "count"),
+                **{name: row[name] for name in ("rank", "device_id", "ranks")},
+            ),
         ),
         rank=rank,
         device_id=device_id,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.communication import SEND_RECV
@@ -45,6 +46,7 @@ class Wait:
         share_pct: That, in percent of its span.
     """
 
+    tables: Tables
     row: Record
     worst: Record
     waiting_ns: int
@@ -87,7 +89,8 @@ def _longest(tables: Tables, walls: Walls, members: list[Record]) -> list[Wait]:
             )
             share_pct = 100.0 * exposed_ns / max(walls.span_ns(*gpu_of(row)), 1)
             called = _called(tables, row)
-            waits.append(Wait(row, worst, waiting_ns, reason, exposed_ns, share_pct, called))
+            told = waiting_ns, reason, exposed_ns, share_pct, called
+            waits.append(Wait(tables, row, worst, *told))
     return sorted(waits, key=lambda wait: -wait.share_pct)[:1]
 
 
@@ -107,17 +110,17 @@ def wait_findings(waits: list[Wait]) -> list[Finding]:
 def _waiting(wait: Wait) -> Finding:
     row, worst = wait.row, wait.worst
     rank, device_id = gpu_of(row)
+    member = {name: row[name] for name in _MEMBER}
+    of = partial(claim, wait.tables, **member)
     return RULES["collective_waits"].finding(
         cause=Cause("waiting", note=row["communicator"]),
         change=Change("unknown", time_ns=wait.exposed_ns, wall_classes=(COMMUNICATION,)),
         case=wait.reason if wait.reason == EXPERTS else None,
-        fields={
-            "waiting_ns": wait.waiting_ns,
-            "waited_n": row["collectives_n"],
-            "operations": wait.collectives,
-        },
+        fields={"operations": wait.collectives},
         evidence=(
-            *cells("stragglers", row, _MEMBER, ("suffered_wait_ns", "suffered_profiler_ns")),
+            of("waiting_ns", "stragglers", "suffered_wait_ns-suffered_profiler_ns"),
+            of("waited_n", "stragglers", "collectives_n"),
+            *cells("stragglers", row, _MEMBER, ("suffered_profiler_ns",)),
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n")),
         ),
         rank=rank,
@@ -131,15 +134,15 @@ def remarks_on_collectives(tables: Tables) -> list[Finding]:
     sequences, ranks = tables["communicators"], tables["stragglers"]
     staged = set(sequences.loc[sequences["staged"], "communicator"])
     return [
-        *_captures_apart(tables["rank_clocks"]),
+        *_captures_apart(tables),
         # Low confidence may come from the clocks: no rank is named, and why is said.
-        *_unclear_clocks(ranks[~ranks["communicator"].isin(staged)]),
-        *_uncertain(sequences[~sequences["communicator"].isin(staged)]),
-        *_unmatched(tables["collective_coverage"]),
+        *_unclear_clocks(tables, ranks[~ranks["communicator"].isin(staged)]),
+        *_uncertain(tables, sequences[~sequences["communicator"].isin(staged)]),
+        *_unmatched(tables),
     ]
 
 
-def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
+def _unclear_clocks(tables: Tables, ranks: pd.DataFrame) -> list[Finding]:
     """Say so where the clocks are less exact than the lateness is large."""
     unclear = ranks[(ranks["unclear_n"] > ranks["late_n"]) & (ranks["residual_ns"] > 0)]
     reported = []
@@ -149,50 +152,65 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
             continue
         reported.append(
             RULES["clocks_too_uncertain"].finding(
-                fields={"unclear_ranks_n": len(group)},
-                evidence=cells("stragglers", row, _MEMBER, ("residual_ns", "ranks_n")),
+                evidence=(
+                    *cells("stragglers", row, _MEMBER, ("residual_ns", "ranks_n")),
+                    claim(
+                        *(tables, "unclear_ranks_n", "stragglers", "rank", "count"),
+                        communicator=row["communicator"],
+                        rank=tuple(group["rank"].tolist()),
+                    ),
+                ),
                 impact_ns=int(row["wait_ns"]),
             )
         )
     return reported
 
 
-def _uncertain(sequences: pd.DataFrame) -> list[Finding]:
+def _uncertain(tables: Tables, sequences: pd.DataFrame) -> list[Finding]:
     total_ns = int(sequences["total_ns"].sum())
     unsure_ns = int(sequences.loc[sequences["confidence"] == LOW_CONFIDENCE, "total_ns"].sum())
     if not unsure_ns or 100 * unsure_ns < UNMATCHED_PCT * total_ns:
         return []
-    fields = {"uncertain_pct": 100 * unsure_ns / total_ns}
-    return [RULES["uncertain_matches"].finding(fields=fields, impact_ns=unsure_ns)]
+    of = partial(claim, tables, communicator=tuple(sorted(set(sequences["communicator"]))))
+    whole = of("total_ns", "communicators", "total_ns")
+    unsure = of(
+        *("uncertain_pct", "communicators", "total_ns", "sum", whole), confidence=LOW_CONFIDENCE
+    )
+    return [RULES["uncertain_matches"].finding(evidence=(unsure,), impact_ns=unsure_ns)]
 
 
-def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
+def _unmatched(tables: Tables) -> list[Finding]:
+    coverage = tables["collective_coverage"]
     ranks_n = coverage[["rank", "device_id"]].drop_duplicates().shape[0]
     kernels_n = int(coverage["kernels_n"].sum())
     lost_n = int((coverage["unmatched_n"] + coverage["over_limit_n"]).sum())
     if ranks_n < 2 or 100 * lost_n < UNMATCHED_PCT * max(kernels_n, 1):
         return []
     worst = first_record(coverage.sort_values("unmatched_n", ascending=False, kind="stable"))
-    fields = {
-        "share_pct": 100 * lost_n / kernels_n,
-        "lost_n": lost_n,
-        "kernels_n": kernels_n,
-        "operation": worst["operation"],
-        "file": worst["file"],
-    }
-    return [RULES["unmatched_collectives"].finding(fields=fields)]
+    of = partial(claim, tables)
+    whole, lost = of("kernels_n", "collective_coverage", "kernels_n"), "unmatched_n+over_limit_n"
+    evidence = (
+        of("share_pct", "collective_coverage", lost, "sum", whole),
+        of("lost_n", "collective_coverage", lost),
+        whole,
+    )
+    fields = {"operation": worst["operation"], "file": worst["file"]}
+    return [RULES["unmatched_collectives"].finding(fields=fields, evidence=evidence)]
 
 
-def _captures_apart(clocks: pd.DataFrame) -> list[Finding]:
+def _captures_apart(tables: Tables) -> list[Finding]:
     """Say what is left out of waiting because not all profiles recorded yet."""
+    clocks = tables["rank_clocks"]
     left_out_ns = int(clocks["left_out_ns"].sum())
     if left_out_ns < LEFT_OUT_NS:
         return []
     last = records(clocks.sort_values("recorded_after_ns", ascending=False, kind="stable"))[0]
     return [
         RULES["captures_apart"].finding(
-            fields={"waiting_ns": left_out_ns},
-            evidence=cells("rank_clocks", last, ("rank",), ("recorded_after_ns", "left_out_ns")),
+            evidence=(
+                *cells("rank_clocks", last, ("rank",), ("recorded_after_ns",)),
+                claim(tables, "waiting_ns", "rank_clocks", "left_out_ns"),
+            ),
             rank=int(last["rank"]),
             impact_ns=left_out_ns,
         )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.names import normalize_range
@@ -23,6 +23,7 @@ from .members import gpu_of
 from .texts import MOST, RULES
 
 _PLACE: Final = ("rank", "device_id", "name", "config")
+_TIMES: Final = ("outliers_n", "launches_n", "all_p50_ns", "p99_ns", "max_ns")
 #: Rows of rank_tails that are looked at, those with most time in slow launches.
 _LOOKED_AT: Final = 200
 #: Share of their time beyond the median from which slow launches are those of bursts.
@@ -88,7 +89,7 @@ def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]
 def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     row = slow.row
     listed = _listed(tables, row)
-    rule = RULES["slow_launches"]
+    rule, place = RULES["slow_launches"], {name: row[name] for name in _PLACE}
     unmarked = bool(listed) and all(launch["range"] is None for launch in listed)
     return rule.finding(
         cause=Cause("kernels", row["rank"], row["device_id"], row["name"]),
@@ -100,15 +101,16 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
         ),
         fields={
             "kernel": shortened(row["name"]),
-            "share_pct": 100.0 * row["outliers_n"] / row["launches_n"],
             "lost_ns": slow.lost_ns,
             **_context(listed),
         },
-        evidence=cells(
-            "rank_tails",
-            row,
-            _PLACE,
-            ("outliers_n", "launches_n", "all_p50_ns", "p99_ns", "max_ns"),
+        evidence=(
+            *cells("rank_tails", row, _PLACE, _TIMES),
+            claim(
+                *(tables, "share_pct", "rank_tails", "outliers_n", "sum"),
+                claim(tables, "launches_n", "rank_tails", "launches_n", **place),
+                **place,
+            ),
         ),
         case=_case(row, listed),
         rank=row["rank"],

@@ -31,7 +31,8 @@ RULES: Final = rules_by_id(
     Rule(
         "collective_waits",
         scope="rank",
-        title="Waiting without a straggler: {waiting_ns} in {waited_n} {operations}",
+        title="Waiting without a straggler: rank {rank} waits {waiting_ns} in {waited_n} "
+        "{operations}",
         details="Among ranks {communicator:quoted}, none has a verdict. Most is due to {late_n} of "
         "{collectives_n} in which the same rank came last."
         "[ {suffered_profiler_ns} more is due to the profiler's own work.]",
@@ -44,8 +45,8 @@ RULES: Final = rules_by_id(
         "larger collectives, so that ranks synchronize less often.",
         cases={
             EXPERTS: Case(
-                title="Waiting, most of it for uneven experts: {waiting_ns} in {waited_n} "
-                "{operations}",
+                title="Rank {rank} waits {waiting_ns} in {waited_n} {operations}, most of it for "
+                "uneven experts",
                 recommendation="`comm_stats` says which ranks have the hot experts in which "
                 "layers, and what even ones gain.",
             ),
@@ -56,7 +57,7 @@ RULES: Final = rules_by_id(
         "outlier_cluster",
         scope="rank",
         title="{outliers_n:launch|launches} over twice their median on {where} within {lasting_ns}"
-        "[, and {more}]",
+        "[, {more}]",
         details="Chance would put {expected:.2g} there. They are of {kernels_n:kernel}, "
         "{kernel:quoted} the most[ (ranks {together:quoted})]. Most of them: {likely_cause}. From "
         "{window_start_ns:instant} to {window_end_ns:instant} in the profile of rank {rank}, which "
@@ -82,8 +83,8 @@ RULES: Final = rules_by_id(
         title="{kernel:quoted} takes over twice its median in {share_pct} of its launches on rank "
         "{rank}",
         details="{outliers_n} of {launches_n:launch|launches} of configuration {config:quoted} "
-        "take over twice their median, {all_p50_ns}: p99 {p99_ns}, longest {max_ns}, {lost_ns} "
-        "beyond it in all.[ {cause_n} of {listed_n} listed: {likely_cause}.]"
+        "take over twice their median, {all_p50_ns}: p99 {p99_ns}, longest {max_ns}. They "
+        "take {lost_ns} beyond it in all.[ {cause_n} of {listed_n} listed: {likely_cause}.]"
         "[ In {range_name:quoted}: {range_n}.]",
         threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
         "configuration, first launches, a second mode and ranks whose own median is as long left "
@@ -111,10 +112,10 @@ RULES: Final = rules_by_id(
         "captures_apart",
         scope="run",
         kind=CAPTURE,
-        title="Rank {rank} is recorded {recorded_after_ns} after the first one: {waiting_ns} "
-        "before that are left out of waiting",
-        details="In collectives that began before, the ranks spent {waiting_ns} until then; what "
-        "comes after counts.",
+        title="Rank {rank} is recorded {recorded_after_ns} after the first one: what ranks wait "
+        "before that is left out",
+        details="In collectives that began before, all ranks together spent {waiting_ns} until "
+        "then; what comes after counts.",
         threshold=f"profiles that start apart, and from {format_ns(LEFT_OUT_NS)} in collectives "
         "before all of them record",
         source=OURS,

@@ -7,6 +7,7 @@ out of a trace stand in backticks (see `nsys_llm.view.text.quoted`); every rende
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -46,7 +47,11 @@ NAMED_SCOPES: Final = ("kernel", "category", "api", "phase")
 
 
 #: What is made of the cells of a column: of `cell` they are one value.
-How = Literal["cell", "sum", "max", "min", "median", "mean", "count"]
+How = Literal["cell", "sum", "max", "min", "median", "mean", "count", "distinct"]
+
+
+_TERMS: Final = re.compile(r"(?=[+-])")
+_METHODS: Final = {"cell": "max", "distinct": "nunique"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Evidence:
         where: Columns and values that choose the rows, of a tuple any of its values; none where all
             rows are meant. They hold every rank, kernel, call, range or phase that a sentence with
             this number names.
+        column: Its name; of numbers of one row also what they add up to: `end_ns-start_ns`.
         value: The number, or a text; None for null.
         name: Field of the rule's templates; empty where it is the column.
         over: What it is divided by; with a name that ends in `_pct` it is the share in that, 0 to
@@ -106,7 +112,8 @@ def claim(
     Args:
         name: Field of the rule's templates, with its unit at the end.
         column: Whose cells; null ones are left out.
-        how: What is made of them; the number of cells that are not null is their `count`.
+        how: What is made of them; `count` is the number of cells that are not null, `distinct`
+            that of different values.
         over: What it is divided by, see `Evidence`.
         where: What the rows hold, by column; of a tuple any of its values.
 
@@ -115,17 +122,23 @@ def claim(
     """
     rows = tables[table]
     for key, wanted in where.items():
-        if wanted is None:
-            rows = rows[rows[key].isna()]
-        else:
-            rows = rows[rows[key].isin(wanted if isinstance(wanted, tuple) else (wanted,))]
-    values = rows[column].dropna()
+        some = wanted if isinstance(wanted, tuple) else (wanted,)
+        rows = rows[
+            rows[key].isin([value for value in some if value is not None])
+            | (rows[key].isna() & (None in some))
+        ]
+    first, *terms = _TERMS.split(column)
+    values = rows[first]
+    for term in terms:
+        other = rows[term[1:]]
+        values = values + other if term[0] == "+" else values - other
+    values = values.dropna()
     if how == "cell":
         values = values.drop_duplicates()
         if len(values) > 1:
             raise ManifestError(f"{table}.{column} of {where} is no one value.")
-    known = how in ("sum", "count") or len(values)
-    value = getattr(values, "max" if how == "cell" else how)() if known else None
+    known = how in ("sum", "count", "distinct") or len(values)
+    value = getattr(values, _METHODS.get(how, how))() if known else None
     if value is not None and over is not None:
         times = 100.0 if name.endswith("_pct") else 1.0
         value = times * value / over.value if over.value else None

@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -29,6 +30,51 @@ EXPLAINER: Final = "nsys-llm-explainer 0.1.0"
 OF_ALL, OF_CLASS, OF_RANK, OF_KERNEL, OF_BATCH = range(5)
 #: What to record is as the rule says.
 OF_RULE: Final = "of the rule"
+_NOT_YET: Final = frozenset(
+    [
+        "exposed_copies",
+        "device_copies",
+        "link_bound",
+        "slow_copies",
+        "pageable_copies",
+        "slow_steps",
+        "path_host",
+        "path_waits",
+        "path_transfer",
+        "path_copies",
+        "repeated_copies",
+        "idle_host_sync",
+        "idle_sync_memop",
+        "idle_alloc",
+        "idle_module_load",
+        "launch_bound",
+        "host_work",
+        "queued_gaps",
+        "profiler",
+        "more_work",
+        "slow_gpu",
+        "slow_host",
+        "late_host",
+        "late",
+        "pauses",
+        "slow_stage",
+        "graph_padding",
+        "eager_prefill",
+        "host_before_steps",
+        "prefill_in_decode",
+        "grows_with_context",
+        "names_of_no_format",
+        "slow_link",
+        "small_messages",
+        "decode_below_roofline",
+        "gemm_below_roofline",
+        "wrong_model",
+        "clocks_apart",
+        "path_inferred",
+    ]
+)
+#: Where the first sentence of a template ends.
+_SENTENCE_END: Final = re.compile(r"(?<=\.)(?=[ \[])(?![^\[\]]*\])")
 
 
 class About(TypedDict, total=False):
@@ -127,7 +173,15 @@ class Rule:
             raise ManifestError(f"rule {self.id}: there is no case {case}.")
         said = Case() if case is None else self.cases[case]
         others_n = max(len(about.get("ranks", ())) - 1, 0)
-        known = {"others_n": others_n, **about, **_evident(about.get("evidence", ())), **fields}
+        subjects = {name: about.get(name) for name in ("rank", "device_id", "name")}
+        counts = {"others_n": others_n, "ranks_n": others_n + 1}
+        evident = {**counts, **subjects, **_evident(about.get("evidence", ()))}
+        # Numbers that are read first are those of the rows that the title names.
+        if self.id in _NOT_YET:
+            evident |= fields
+        shown = evident | {name: word for name, word in fields.items() if not _is_number(word)}
+        known = {**about, **evident, **fields}
+        first, rest = _first_sentence(said.details or self.details)
         shows = self.window_shows if about.get("window_ns") is not None else None
         about["numbers"] = {**_numbers(fields), **about.get("numbers", {})}
         return Finding(
@@ -135,8 +189,8 @@ class Rule:
             kind=kind or self.kind,
             specificity=self.specificity,
             scope=said.scope or self.scope,
-            title=self._filled(said.title or self.title, known),
-            details=details or self._filled(said.details or self.details, known),
+            title=self._filled(said.title or self.title, shown),
+            details=details or self._filled(first, shown) + self._filled(rest, known),
             tables=tables or self.tables,
             recommendation=self._filled(said.recommendation or self.recommendation, known),
             window_shows=shows and self._filled(shows, known),
@@ -152,11 +206,17 @@ class Rule:
 
 
 def _numbers(fields: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: value
-        for name, value in fields.items()
-        if unit_of(name) and not (value is None or isinstance(value, str))
-    }
+    return {name: value for name, value in fields.items() if unit_of(name) and _is_number(value)}
+
+
+def _is_number(value: object) -> bool:
+    return not (value is None or isinstance(value, str))
+
+
+def _first_sentence(details: str) -> tuple[str, str]:
+    """Return the first sentence of a template, and what follows; a part in brackets is whole."""
+    end = _SENTENCE_END.search(details)
+    return (details, "") if end is None else (details[: end.start()], details[end.start() :])
 
 
 def _evident(evidence: tuple[Evidence, ...]) -> dict[str, object]:
@@ -165,7 +225,8 @@ def _evident(evidence: tuple[Evidence, ...]) -> dict[str, object]:
     for name, value in (
         pair for cell in evidence for pair in (*cell.where, (cell.field, cell.value))
     ):
-        values.setdefault(name, set()).add(value)
+        if not isinstance(value, tuple):
+            values.setdefault(name, set()).add(value)
     return {name: some.pop() for name, some in values.items() if len(some) == 1}
 
 

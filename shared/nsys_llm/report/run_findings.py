@@ -6,12 +6,13 @@ Made from its tables alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.findings import PERFORMANCE, Finding
+from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, claim
 from nsys_llm.report.records import Tables
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
@@ -24,16 +25,17 @@ _BY_ORDER: Final = "index"
 def run_findings(tables: Tables) -> list[Finding]:
     """Return findings about the tables `files`, `coverage` and `wall`."""
     return [
-        *_missing_ranks(tables["files"]),
+        *_missing_ranks(tables),
         *_unrelated(tables),
-        *_no_gpu_work(tables["files"]),
-        *_opaque_graphs(tables["coverage"]),
-        *_low_coverage(tables["coverage"]),
+        *_no_gpu_work(tables),
+        *_opaque_graphs(tables),
+        *_low_coverage(tables),
     ]
 
 
-def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
-    missing = files[files["status"].isin(["failed", "absent"])]
+def _missing_ranks(tables: Tables) -> list[Finding]:
+    files, statuses = tables["files"], ("failed", "absent")
+    missing = files[files["status"].isin(statuses)]
     if missing.empty:
         return []
     # A reason begins with the file's name, and says what to do.
@@ -43,8 +45,9 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
         reason if status == "failed" else f"{label}: {reason}."
         for label, reason, status in zip(labels, reasons, missing["status"], strict=False)
     ]
-    fields = {"reasons": " ".join(reported), **_counts(missing, files)}
-    return [RULES["missing_ranks"].finding(fields=fields)]
+    more_n = len(missing) - _MOST_NAMED
+    fields = {"reasons": " ".join(reported) + f" And {more_n:,} more." * (more_n > 0)}
+    return [RULES["missing_ranks"].finding(fields=fields, evidence=_counts(tables, *statuses))]
 
 
 def _unrelated(tables: Tables) -> list[Finding]:
@@ -53,48 +56,55 @@ def _unrelated(tables: Tables) -> list[Finding]:
         return []
     files = tables["files"]
     files = files[files["status"] == "ok"]
-    fields = {
-        "names": _named(files),
-        "why": why,
-        "profiles_n": len(files),
-        "more_n": max(len(files) - _MOST_NAMED, 0),
-    }
-    return [RULES["unrelated_profiles"].finding(fields=fields)]
+    fields = {"names": _named(files), "why": why}
+    return [RULES["unrelated_profiles"].finding(fields=fields, evidence=_counts(tables, "ok"))]
 
 
 def _named(files: pd.DataFrame) -> str:
-    return ", ".join(quoted(label) for label in files["File"].head(_MOST_NAMED))
+    more_n = len(files) - _MOST_NAMED
+    names = ", ".join(quoted(label) for label in files["File"].head(_MOST_NAMED))
+    return names + f" and {more_n:,} more" * (more_n > 0)
 
 
-def _counts(some: pd.DataFrame, files: pd.DataFrame) -> dict[str, int]:
-    more_n = max(len(some) - _MOST_NAMED, 0)
-    return {"files_n": len(some), "all_n": len(files), "more_n": more_n}
+def _counts(tables: Tables, *statuses: str) -> tuple[Evidence, Evidence]:
+    """Return how many ranks and profiles have some statuses, and how many there are."""
+    return (
+        claim(tables, "files_n", "files", "File", "count", status=statuses),
+        claim(tables, "all_n", "files", "File", "count"),
+    )
 
 
-def _no_gpu_work(files: pd.DataFrame) -> list[Finding]:
+def _no_gpu_work(tables: Tables) -> list[Finding]:
+    files = tables["files"]
     idle = files[files["status"] == "no_gpu_work"]
     if idle.empty:
         return []
-    fields = {"names": _named(idle), **_counts(idle, files)}
-    return [RULES["no_gpu_work"].finding(fields=fields)]
+    evidence = _counts(tables, "no_gpu_work")
+    return [RULES["no_gpu_work"].finding(fields={"names": _named(idle)}, evidence=evidence)]
 
 
-def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
+def _opaque_graphs(tables: Tables) -> list[Finding]:
+    coverage = tables["coverage"]
     opaque = coverage[coverage["opaque_graph_launches_n"].fillna(0) > 0]
     if opaque.empty:
         return []
-    fields = {
-        "launches_n": int(opaque["opaque_graph_launches_n"].sum()),
-        "opaque_ranks_n": opaque["rank"].nunique(),
-        "all_ranks_n": coverage["rank"].nunique(),
-    }
-    return [RULES["opaque_graphs"].finding(fields=fields)]
+    of, ranks = partial(claim, tables), tuple(sorted(set(opaque["rank"].tolist())))
+    evidence = (
+        of("launches_n", "coverage", "opaque_graph_launches_n"),
+        of("opaque_ranks_n", "coverage", "rank", "distinct", rank=ranks),
+        of("all_ranks_n", "coverage", "rank", "distinct"),
+    )
+    return [RULES["opaque_graphs"].finding(evidence=evidence)]
 
 
-def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
-    by_rank = coverage.groupby(["rank", "file"], sort=True)[
-        ["total_n", "total_ns", "api_missing_ns", "api_cut_ns"]
-    ].sum()
+def _low_coverage(tables: Tables) -> list[Finding]:
+    by_rank = (
+        tables["coverage"]
+        .groupby(["rank", "file"], sort=True)[
+            ["total_n", "total_ns", "api_missing_ns", "api_cut_ns"]
+        ]
+        .sum()
+    )
     # What was launched before the capture began is cut off, not missing.
     by_rank["missing_of_ns"] = by_rank["total_ns"] - by_rank["api_cut_ns"]
     by_rank = by_rank[by_rank["missing_of_ns"] > 0].reset_index()
@@ -103,22 +113,17 @@ def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
     low = by_rank[by_rank["pct"] < LOW_COVERAGE_PCT].sort_values("pct", kind="stable")
     if low.empty:
         return []
-    worst = low.iloc[0]
-    return [
-        RULES["low_api_coverage"].finding(
-            rank=int(worst["rank"]),
-            fields={
-                "file": worst["file"],
-                "known_pct": float(worst["pct"]),
-                "limit_pct": LOW_COVERAGE_PCT,
-                "known_ns": int(worst["known_ns"]),
-                "of_ns": int(worst["missing_of_ns"]),
-                "cut_ns": int(worst["api_cut_ns"]),
-                "low_n": len(low),
-                "all_n": len(by_rank),
-            },
-        )
-    ]
+    rank, file = int(low["rank"].iloc[0]), low["file"].iloc[0]
+    of = partial(claim, tables, rank=rank, file=file)
+    whole = of("of_ns", "coverage", "total_ns-api_cut_ns")
+    evidence = (
+        of("known_pct", "coverage", "total_ns-api_missing_ns", "sum", whole),
+        of("known_ns", "coverage", "total_ns-api_missing_ns"),
+        of("cut_ns", "coverage", "api_cut_ns"),
+        whole,
+    )
+    fields = {"low_n": len(low), "all_n": len(by_rank), "limit_pct": LOW_COVERAGE_PCT}
+    return [RULES["low_api_coverage"].finding(rank=rank, fields=fields, evidence=evidence)]
 
 
 def why_unrelated(tables: Tables) -> str | None:

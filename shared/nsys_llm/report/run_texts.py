@@ -17,7 +17,7 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         title="{files_n} of {all_n:rank or profile|ranks or profiles} {files_n:=is|are} missing "
         "from every number",
-        details="{reasons}[ And {more_n} more.]",
+        details="{reasons}",
         threshold="a rank or profile was not read",
         source=OURS,
         recommendation="Fix or supply them before you compare ranks: the slow rank may be "
@@ -28,9 +28,8 @@ RULES: Final = rules_by_id(
         "unrelated_profiles",
         scope="run",
         kind=CAPTURE,
-        title="These {profiles_n:profile} do not look like one job: {why}",
-        details="{names}[ and {more_n} more]: no profile gives its rank, and no kernel "
-        "communicates.",
+        title="These {files_n:profile} do not look like one job: {why}",
+        details="{names}: no profile gives its rank, and no kernel communicates.",
         threshold="no profile gives its rank, none communicates, and each is of another program or "
         "they ran one after the other",
         source=OURS,
@@ -44,7 +43,7 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         title="{files_n} of {all_n:rank or profile|ranks or profiles} {files_n:=holds|hold} no GPU "
         "work",
-        details="Valid profiles without a kernel, copy or fill: {names}[ and {more_n} more].",
+        details="Valid profiles without a kernel, copy or fill: {names}.",
         threshold="a profile holds no GPU work",
         source=OURS,
         recommendation="If these processes use the GPU, CUDA was not traced, tracing began too "
@@ -71,7 +70,7 @@ RULES: Final = rules_by_id(
         scope="rank",
         kind=CAPTURE,
         title="Only {known_pct} of the GPU time of {file:quoted} is attributed to an API call",
-        details="{known_ns} of {of_ns}[ (without {cut_ns} launched before the capture began)]; "
+        details="{known_ns} of {of_ns}[ (without {cut_ns} launched before the capture began)]. "
         "{low_n} of {all_n} ranks are below {limit_pct:g} %.",
         threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time with a known API call",
         source=f"the coverage of NVTX below which {EXPLAINER} warns",

@@ -8,6 +8,8 @@ from statistics import median
 import pandas as pd
 
 from nsys_llm.report.causes import Cause
+from nsys_llm.report.findings import Evidence, claim
+from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 
@@ -75,6 +77,27 @@ class Walls:
             for (rank, device, name), times in self._times.items()
             if name == IDLE and any(detail is not None for detail in times)
         }
+
+
+def span_of(tables: Tables, gpu: Gpu) -> Evidence:
+    """Return the span of a GPU as evidence: `span_ns`."""
+    rank, device_id = gpu
+    return claim(tables, "span_ns", "wall", "span_ns", "cell", rank=rank, device_id=device_id)
+
+
+def share_of(
+    tables: Tables, gpu: Gpu, name: str, wall_class: str, *details: str
+) -> tuple[Evidence, Evidence, Evidence]:
+    """Return the time of a class, or of details of it, as evidence: `{name}`, span and share."""
+    rank, device_id = gpu
+    where = {"rank": rank, "device_id": device_id, "wall_class": wall_class}
+    where |= {"detail": details} if details else {}
+    span = span_of(tables, gpu)
+    time, share = (
+        claim(tables, field, "wall", "time_ns", "sum", over, **where)
+        for field, over in ((name, None), ("share_pct", span))
+    )
+    return time, span, share
 
 
 def usual_loss_ns(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> float | None:

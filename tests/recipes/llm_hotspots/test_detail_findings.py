@@ -44,7 +44,7 @@ def test_a_gpu_that_is_nearly_full_is_named_with_who_filled_it(tmp_path):
     assert finding.ranks == (0, 1)
     # 78 of 80 GiB are 97.5 %, 77 are 96.25 %.
     assert finding.title == "Rank 1 fills 97.5 % of its GPU's memory"
-    assert "83.8 GB of 85.9 GB allocated; 2.15 GB are left" in finding.details
+    assert "83.8 GB of 85.9 GB allocated. 2.15 GB are left" in finding.details
     assert "83.8 GB of it came from `cudaMalloc`." in finding.details
     assert "1 other rank affected; rank 1 is the worst." in finding.details
     assert finding.window_ns == (1_000_000, 3_000_000)
@@ -63,7 +63,9 @@ def growing(*sizes, until_ns=4_000_000):
 def test_memory_that_grows_in_every_quarter_is_told(tmp_path):
     finding = findings_by_rule(tmp_path, growing(GB, GB, GB, GB), busy())["memory_growth"]
     assert (finding.rank, finding.kind, finding.window_ns) == (0, "capture", (0, 4_000_000))
-    assert "1.07 GB, 2.15 GB, 3.22 GB, 4.29 GB (device memory, 3.22 GB more)" in finding.details
+    assert (
+        "1.07 GB, 2.15 GB, 3.22 GB, 4.29 GB (device memory). In all 3.22 GB more" in finding.details
+    )
     assert "`cudaMalloc`" in finding.details
     assert "--cudabacktrace=memory" in finding.record
 

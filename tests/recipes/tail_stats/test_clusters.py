@@ -135,7 +135,7 @@ def test_bursts_of_every_step_are_one_finding(tmp_path):
     frames = tables(tmp_path / "o", tmp_path, options=["--top", "1000"])
     assert len(frames["outlier_clusters"]) == 6
     (burst,) = found(frames)
-    assert burst["title"].endswith("on rank 1 within 3.57 ms, and 5 more bursts")
+    assert burst["title"].endswith("on rank 1 within 3.57 ms, the largest of 6")
     assert burst["gain_ns"] == frames["outlier_clusters"]["excess_ns"].sum()
 
 

@@ -106,7 +106,7 @@ def test_waiting_that_nobody_is_to_blame_for_is_that_of_the_rank_that_waits_long
     ranks = [rank(number, suffered_wait_ns=(5 + number) * MS) for number in range(4)]
     (finding,) = findings_by_rule(tables(*ranks)).values()
     assert (finding.rule, finding.rank, finding.severity) == ("collective_waits", 3, "medium")
-    assert finding.title == "Waiting without a straggler: 8 ms in 90 all-reduces"
+    assert finding.title == "Waiting without a straggler: rank 3 waits 8 ms in 90 all-reduces"
     assert (finding.price.bound_ns, finding.price.about_ns) == (8 * MS, None)
     assert finding.cause.kind == "waiting"
     # The profiler's part is left out, and what runs beside computation.
@@ -127,7 +127,7 @@ def test_waiting_for_uneven_experts_is_named():
     walls = [part for number in range(4) for part in wall(number, waiting_ns=MS)]
     experts = [{**walls[2], "rank": at, "detail": "experts", "time_ns": 6 * MS} for at in range(4)]
     (finding,) = findings_by_rule(tables(*ranks, walls=walls + experts)).values()
-    assert finding.title == "Waiting, most of it for uneven experts: 8 ms in 90 all-reduces"
+    assert finding.title == ("Rank 0 waits 8 ms in 90 all-reduces, most of it for uneven experts")
     assert "`comm_stats` says" in finding.recommendation
     assert finding.price.gain_ns == 6 * MS
 
@@ -138,7 +138,7 @@ def test_of_two_ranks_that_come_last_in_turn_none_is_named():
     second = rank(1, **two, suffered_wait_ns=2 * MS, caused_wait_ns=11 * MS, late_n=22)
     given = tables(first, second)
     (finding,) = findings_by_rule(given).values()
-    assert finding.title == "Waiting without a straggler: 11 ms in 33 all-reduces"
+    assert finding.title == "Waiting without a straggler: rank 0 waits 11 ms in 33 all-reduces"
     # Neither is to blame: the rank is that of the GPU whose time it is.
     assert (finding.cause.kind, finding.cause.note, finding.rank) == ("waiting", "0-3", 0)
 

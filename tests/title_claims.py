@@ -1,0 +1,180 @@
+"""Each number that a finding says first is recomputed from the rows of what its title names.
+
+Shares nothing with the code that makes findings but the functions that write numbers as texts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from nsys_llm.view.text import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_percent,
+    format_value,
+    shortened,
+    spans,
+)
+
+_NUMBER = re.compile(r"(?<![\w.#-])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+#: Ranks, stages, layers, steps and devices that a sentence names by their numbers.
+_NAMED = re.compile(
+    r"\b(?:ranks?|stages?|GPU|device|steps?|layers?) ((?:\d+(?:-\d+)?)(?:(?:, | and | to )\d+)*)",
+    re.I,
+)
+#: Columns that say whose a row is, where it is not one rank's.
+_OF_RANKS = {"communicator", "ranks", "group", "stage", "pipeline", "peer_group"}
+_REDUCED = {
+    "cell": lambda values: values[0] if len(set(values)) == 1 else math.nan,
+    "sum": sum,
+    "max": max,
+    "min": min,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "count": len,
+    "distinct": lambda values: len(set(values)),
+}
+
+
+def recomputed(cell: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> Any:
+    """Return what evidence of report.json says, from the rows that it names; None for null."""
+    rows = tables[cell["table"]]
+    rows = rows.reset_index() if rows.index.name else rows
+    keep = [True] * len(rows)
+    for key, wanted in cell["where"].items():
+        some = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+        held = [None if _is_null(value) else value for value in rows[key].tolist()]
+        keep = [here and value in some for here, value in zip(keep, held, strict=True)]
+    values = [0.0] * sum(keep)
+    for sign, name in re.findall(r"([+-]?)(\w+|[^+-]+)", cell["column"]):
+        column = [value for value, here in zip(rows[name].tolist(), keep, strict=True) if here]
+        if not sign:
+            values = column
+        else:
+            values = [a + b if sign == "+" else a - b for a, b in zip(values, column, strict=True)]
+    values = [value for value in values if not _is_null(value)]
+    how = cell.get("how", "cell")
+    if not values and how not in ("sum", "count", "distinct"):
+        return None
+    result = _REDUCED[how](values)
+    if over := cell.get("over"):
+        whole = recomputed(over, tables)
+        share = 100.0 if cell.get("name", "").endswith("_pct") else 1.0
+        result = share * result / whole if whole else None
+    return result
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and value != value)
+
+
+def check_title(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> None:
+    """Fail unless what a finding says first has its numbers from rows of what its title names.
+
+    Args:
+        finding: As report.json has it.
+        tables: Of the result; those of the recipes of an overview as `recipe/table`.
+    """
+    for cell in finding["evidence"]:
+        value = recomputed(cell, tables)
+        same = value == cell["value"] or (
+            isinstance(value, (int, float))
+            and cell["value"] is not None
+            and math.isclose(value, cell["value"], rel_tol=1e-9)
+        )
+        assert same, (finding["rule"], cell, value)
+    problems = list(false_numbers(finding, tables))
+    assert problems == [], (finding["rule"], finding["title"], finding["details"], problems)
+
+
+def false_numbers(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Yield the numbers of the title and the first sentence that nothing of the subjects gives."""
+    title = finding["title"]
+    ranks = _ranks(title)
+    names = {part.strip("`") for code, part in spans(title) if code}
+    for text in (title, _first_sentence(finding["details"])):
+        plain = " ".join(part if not code else "_" for code, part in spans(text))
+        plain = _NAMED.sub("_", plain)
+        for match in _NUMBER.finditer(plain):
+            number = match[0].rstrip(",").lstrip("+-")
+            whose = [cell for cell in finding["evidence"] if number in set(_forms(cell["value"]))]
+            if not any(_is_theirs(cell, ranks, names, tables) for cell in whose):
+                yield f"{number} in {text!r}"
+
+
+def _first_sentence(details: str) -> str:
+    """Return what stands before the first full stop outside of names."""
+    said = ""
+    for code, part in spans(details):
+        end = None if code else re.search(r"\.(?=\s|$)", part)
+        if end is not None:
+            return said + part[: end.start()]
+        said += f"`{part}`" if code else part
+    return said
+
+
+def _ranks(title: str) -> set[int]:
+    plain = " ".join(part for code, part in spans(title) if not code)
+    found: set[int] = set()
+    for match in re.finditer(r"\branks? ((?:\d+(?:-\d+)?)(?:(?:, | and )\d+)*)", plain, re.I):
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?", match[1]):
+            found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _is_theirs(
+    cell: Mapping[str, Any],
+    ranks: set[int],
+    names: set[str],
+    tables: Mapping[str, pd.DataFrame],
+) -> bool:
+    where = cell["where"]
+    return _is_of_ranks(where, ranks, cell["table"], tables) and all(
+        any(_shows(name, value) for value in _flat(where)) or _shows(name, cell["value"])
+        for name in names
+    )
+
+
+def _is_of_ranks(
+    where: Mapping[str, Any], ranks: set[int], table: str, tables: Mapping[str, pd.DataFrame]
+) -> bool:
+    if not ranks:
+        return True
+    for key in ("rank", "hot_rank"):
+        if key in where:
+            some = where[key] if isinstance(where[key], (list, tuple)) else [where[key]]
+            return set(some) <= ranks
+    if where.keys() & _OF_RANKS:
+        return True
+    place, _, _ = table.rpartition("/")
+    files = tables[f"{place}/files" if place else "files"]
+    labels = set(files.loc[files["rank"].isin(list(ranks)), "File"])
+    return any(value in labels for value in _flat(where))
+
+
+def _flat(where: Mapping[str, Any]) -> Iterator[Any]:
+    for value in where.values():
+        yield from value if isinstance(value, (list, tuple)) else [value]
+
+
+def _shows(name: str, value: Any) -> bool:
+    return isinstance(value, str) and name in (value, shortened(value), value.replace("`", "'"))
+
+
+def _forms(value: Any) -> Iterator[str]:
+    """Yield the ways in which a sentence writes a number."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return
+    value = abs(value)
+    texts = [format_ns(value), format_bytes(value), format_percent(value), format_count(value)]
+    texts += [f"{value:.1f}", f"{value:.2f}", f"{value:.2g}", f"{value:.3g}", f"{value:g}"]
+    texts += [format_value(value, "GB/s"), f"{value:,}"]
+    for text in texts:
+        yield from (match[0].rstrip(",").lstrip("+-") for match in _NUMBER.finditer(text))
