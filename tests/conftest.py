@@ -21,12 +21,18 @@ from effort import LONGEST_S, MOST_CPU_S, PROFILES, SLOW, SLOW_FOLDERS, is_night
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_ranks import write_small_ranks
+from title_claims import check_title
 from undrawn.sitecustomize import write_empty
 
-from nsys_llm.report import drawing
+from nsys_llm.report import drawing, report
+from nsys_llm.report.findings import Finding, finding_record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shared_runs import SharedRuns
+
+    from nsys_llm.report.records import Tables
 
 HERE = Path(__file__).parent
 UNDRAWN = HERE / "undrawn"
@@ -36,6 +42,21 @@ LEAST_BYTES = 8 << 30
 
 # Before a test imports it by itself, with a grammar that takes longer than all of our modules.
 drawing.nbformat()
+_priced = report.priced
+
+
+def _checked(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
+    """Return findings with their prices, if the numbers that they say first are their subjects'.
+
+    So that no world of any test has a title that is false.
+    """
+    every = _priced(findings, tables)
+    for finding in every:
+        check_title(finding_record(finding), tables)
+    return every
+
+
+report.priced = _checked
 # What is collected stays; see `pytest_collection_finish`.
 gc.disable()
 

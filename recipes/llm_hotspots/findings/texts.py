@@ -146,7 +146,7 @@ RULES: Final = rules_by_id(
     ),
     _lever_rule(
         "old_attention",
-        title="`FlashAttention-2` on Hopper: {share_pct} of the time",
+        title="FlashAttention-2 on Hopper: {share_pct} of the time",
         recommendation="Use FlashAttention-3 (flash_attn_interface; in vLLM and SGLang the "
         "attention backend), or cuDNN's attention through scaled_dot_product_attention.",
     ),

@@ -73,7 +73,8 @@ def _finding(change: ClassChange, clock: Clock) -> Finding:
         kind=PERFORMANCE if cost_ns > 0 else IMPROVEMENT,
         fields={
             **change.fields,
-            "sentence": capital(change.sentence),
+            "what": capital(change.what),
+            "wall_class": capital(change.wall_class),
             "mean_change_ns": change.mean_ns,
             "change_ns": cost_ns,
             "more": "more" if cost_ns > 0 else "less",
@@ -177,7 +178,7 @@ def _of_bursts(clock: Clock) -> Iterator[Finding]:
         evidence=cells(
             "slow_steps",
             row,
-            ("run", "rank", "device_id"),
+            ("run", "rank", "device_id", "range"),
             ("slow_n", "steps_n", "usual_ns", "excess_ns", "detail_ns"),
         ),
         rank=rank,

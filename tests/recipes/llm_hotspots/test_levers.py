@@ -48,7 +48,7 @@ def test_flash_attention_2_on_hopper_leaves_two_thirds(tmp_path):
     assert (finding.price.bound_ns, finding.price.about_basis) == (450_000, "usual")
     assert (finding.price.span_ns, finding.severity) == (1_000_000, "high")
     assert (finding.cause.detail, finding.rank, finding.name) == ("attention", 0, "attention")
-    assert finding.title == "`FlashAttention-2` on Hopper: 90.0 % of the time"
+    assert finding.title == "FlashAttention-2 on Hopper: 90.0 % of the time"
     assert "2 launches of 2 kernels take 900 us of 1 ms" in finding.details
 
 
