@@ -32,6 +32,7 @@ _NAMED = re.compile(
 )
 #: Columns that say whose a row is, where it is not one rank's.
 _OF_RANKS = {"communicator", "ranks", "group", "stage", "pipeline", "peer_group"}
+_OF_TWO_RUNS = {"wall_change", "slow_steps", "comparability"}
 _REDUCED = {
     "cell": lambda values: values[0] if len(set(values)) == 1 else math.nan,
     "sum": sum,
@@ -106,7 +107,10 @@ def false_numbers(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]
     title = finding["title"]
     ranks = _ranks(title)
     names = {part.strip("`") for code, part in spans(title) if code}
-    for text in (title, _first_sentence(finding["details"])):
+    # What compares two runs has no number in a title; its sentences name whose each number is.
+    is_change = {cell["table"] for cell in finding["evidence"]} & _OF_TWO_RUNS
+    first = "" if is_change else _first_sentence(finding["details"])
+    for text in (title, first):
         plain = " ".join(part if not code else "_" for code, part in spans(text))
         plain = _NAMED.sub("_", plain)
         for match in _NUMBER.finditer(plain):

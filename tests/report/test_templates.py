@@ -50,12 +50,12 @@ def test_the_first_field_of_a_part_decides_and_a_noun_may_be_a_field():
         filled(template, {"slow_n": 2, "unit": "step"})
 
 
-def test_a_number_is_given_once_to_title_details_and_numbers():
+def test_words_and_evidence_fill_a_rule_and_numbers_beyond_them_are_kept():
     rule = Rule(
-        "late",
+        "some_rule",
         scope="rank",
-        title="Rank {rank} is {late_ns} late",
-        details="{late_ns} in {steps_n:step}, of {span_ns}.",
+        title="Rank {rank} of {span_ns}",
+        details="{span_ns}. {late_ns} late in {steps_n:step}.",
         threshold="from 1 %",
         source=OURS,
         recommendation="Look at {host:quoted}.",
@@ -64,7 +64,7 @@ def test_a_number_is_given_once_to_title_details_and_numbers():
     row = {"rank": 1, "span_ns": 5_000_000, "host": "n`1"}
     evidence = cells("ranks", row, ("rank",), ("span_ns", "host"))
     finding = rule.finding(fields={"late_ns": 1000, "steps_n": 1}, evidence=evidence, rank=1)
-    assert finding.title == "Rank 1 is 1 us late"
-    assert finding.details == "1 us in 1 step, of 5 ms."
+    assert finding.title == "Rank 1 of 5 ms"
+    assert finding.details == "5 ms. 1 us late in 1 step."
     assert finding.recommendation == "Look at `n'1`."
     assert finding.numbers == {"late_ns": 1000, "steps_n": 1}

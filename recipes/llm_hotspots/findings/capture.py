@@ -28,8 +28,8 @@ def secret_findings(tables: Tables) -> list[Finding]:
     return [
         RULES["stored_secrets"].finding(
             fields={
-                "shown": ", ".join(quoted(name) for name in names[:_MOST_NAMED]),
-                "more_n": max(len(names) - _MOST_NAMED, 0),
+                "shown": ", ".join(quoted(name) for name in names[:_MOST_NAMED])
+                + " and others" * (len(names) > _MOST_NAMED),
                 "environments_n": int(with_secrets["environments_n"].max()),
             },
             evidence=(

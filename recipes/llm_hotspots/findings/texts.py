@@ -132,8 +132,8 @@ RULES: Final = rules_by_id(
         "stored_secrets",
         kind=CAPTURE,
         scope="run",
-        title="The profiles contain likely secrets: {shown}",
-        details="In {profiles_n:profile} of {all_n}.[ {more_n} more are in the table `files`.] A "
+        title="The profiles contain likely secrets",
+        details="In {profiles_n:profile} of {all_n}: {shown}. A "
         "profile keeps the whole environment of the profiled command, in two places[, and in its "
         "strings that of {environments_n:process|processes} of the machine]; these results hold "
         "names alone.",

@@ -73,8 +73,7 @@ def _finding(change: ClassChange, clock: Clock) -> Finding:
         kind=PERFORMANCE if cost_ns > 0 else IMPROVEMENT,
         fields={
             **change.fields,
-            "what": capital(change.what),
-            "wall_class": capital(change.wall_class),
+            "sentence": capital(change.sentence),
             "mean_change_ns": change.mean_ns,
             "change_ns": cost_ns,
             "more": "more" if cost_ns > 0 else "less",
@@ -178,7 +177,7 @@ def _of_bursts(clock: Clock) -> Iterator[Finding]:
         evidence=cells(
             "slow_steps",
             row,
-            ("run", "rank", "device_id", "range"),
+            ("run", "rank", "device_id"),
             ("slow_n", "steps_n", "usual_ns", "excess_ns", "detail_ns"),
         ),
         rank=rank,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.findings import cells, claim
+from nsys_llm.report.findings import cells
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.templates import filled, signed_ns
 from nsys_llm.taxonomy.wall_classes import COMPUTE
@@ -207,16 +206,10 @@ def _one_rank(frame: pd.DataFrame, clock: Clock, change: ClassChange) -> ClassCh
         "usual_pct": round(usual_pct, 1) + 0.0,
         "kernels": listed([quoted(name) for name in names]) if names else None,
         "name": names[0] if names else None,
+        "longer_pct": pct,
+        "longer_ratio": 1 + pct / 100,
     }
-    of = partial(claim, clock.tables, rank=rank, device_id=change.device_id, detail=None)
-    of = partial(of, wall_class=COMPUTE)
-    baseline = of("baseline_ns", "wall_change", "baseline_ns")
-    evidence = (
-        of("longer_ratio", "wall_change", "input_ns", "sum", baseline),
-        of("longer_pct", "wall_change", "change_ns", "sum", baseline),
-    )
-    cause = Cause("rank", rank, change.device_id, note="slow_gpu")
-    return change.by("one_rank", cause, fields, evidence)
+    return change.by("one_rank", Cause("rank", rank, change.device_id, note="slow_gpu"), fields)
 
 
 def _in_all(frame: pd.DataFrame, change: ClassChange) -> ClassChange:

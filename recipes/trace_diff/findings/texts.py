@@ -69,7 +69,7 @@ WHAT: Final = {
     "compute": "{kernels_n:kernel}, most in {name:quoted}",
     "slower_throughout": "nearly all kernels take {moved_pct} longer",
     "faster_throughout": "nearly all kernels take {moved_pct} shorter",
-    "one_rank": "on rank {rank} alone {longer}[, by {kernels}]. The others: {usual_pct:+.1f} %",
+    "one_rank": "on rank {rank} alone {longer} ({usual_pct:+.1f} % on the others)[, by {kernels}]",
     "waiting": f"{_WAITING}[, most for rank {{late}}][, most for rank {{before}} before]",
     "pair_waiting": f"{_WAITING}, in sends and receives of two ranks",
     "profiler_wait": _WAITING,
@@ -100,12 +100,11 @@ COPIES: Final = {
 HOST_FIRST: Final = "{part}{kinds} take {longer} times as long (medians: {medians})"
 HOST_NEXT: Final = "{part}{kinds} {longer} times ({medians})"
 _OF_CHANGE: Final = (
-    "{what}. {wall_class} on the mean GPU: {mean_change_ns:signed} {a_step}, on GPU {device_id} of "
-    "rank {rank} {impact_ns} {more}."
+    "{sentence}. On GPU {device_id} of rank {rank} it takes {impact_ns} {more} {a_step}."
 )
 _OF_BURSTS: Final = (
-    "Slow ones take {excess_ns} longer than the others ({usual_ns}), {detail_ns} of it "
-    "{most:quoted} on rank {rank}. {words}."
+    "{words}. They take {excess_ns} longer than the others ({usual_ns}), {detail_ns} of it "
+    "{most:quoted} on rank {rank}."
 )
 
 _OF_CLASS: Final = (
