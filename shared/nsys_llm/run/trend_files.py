@@ -10,6 +10,7 @@ from typing import Any, Final
 import pandas as pd
 import pyarrow.parquet as pq
 
+from nsys_llm.core.console import escaped_lines
 from nsys_llm.core.errors import OutputError
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.report.outputs import arrow_table
@@ -47,7 +48,7 @@ def write_trend(
     try:
         folder.mkdir(parents=True)
         pq.write_table(data, folder / f"{declared.file}.parquet")
-        text = json.dumps(verdict, indent=2, ensure_ascii=False) + "\n"
+        text = escaped_lines(json.dumps(verdict, indent=2, ensure_ascii=False)) + "\n"
         (folder / VERDICT_NAME).write_text(text, encoding="utf-8")
         page = chart.figure().to_html(include_plotlyjs=True, config=CONFIG)
         (folder / FIGURE_NAME).write_text(page, encoding="utf-8")
