@@ -1,0 +1,191 @@
+"""Reads results back, whoever wrote them: what is not as this version writes it is damaged.
+
+Names in a result are compared with those of the manifests before anything is opened by them, and
+what a file says of its size before it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nsys_llm import __version__
+from nsys_llm.core.errors import OutputError
+from nsys_llm.core.rooted import open_below
+from nsys_llm.manifest.declared import TableWrite
+from nsys_llm.manifest.manifest import load_manifest, report_schema
+from nsys_llm.report.outputs import arrow_field
+from nsys_llm.report.run_record import FORMAT, REPORT_NAME
+from nsys_llm.view.tables import ARROW_TYPES
+
+#: Of report.json; runs over 2,000 ranks write some MB.
+_MOST_BYTES: Final = 64 << 20
+#: Of a table: 1 GB of numbers, and as much text. A file of few MB can say more than fits memory.
+_MOST_CELLS: Final = 1 << 27
+_MOST_TEXT_BYTES: Final = 1 << 30
+_MOST_NUMBER: Final = 1 << 63
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "array": (list,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "null": (type(None),),
+    "number": (int, float),
+    "object": (dict,),
+    "string": (str,),
+}
+#: What is wrong with a file; Arrow's errors are among the last four.
+_DAMAGE: Final = (OSError, RecursionError, ValueError, KeyError, TypeError, pa.ArrowException)
+
+
+def stored_record(folder: Path, root: Path) -> dict[str, Any]:
+    """Return report.json of a result.
+
+    Args:
+        folder: The result, in `root` or itself that.
+        root: Nothing outside of it is opened.
+
+    Raises:
+        OutputError: There is none, it is damaged, or a later version wrote it.
+        UsageError: It is of no recipe of this version.
+    """
+    try:
+        with open_below(root, (folder / REPORT_NAME).relative_to(root)) as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ValueError("larger than any")
+        record: dict[str, Any] = json.loads(text.decode(), parse_constant=_refuse)
+        if isinstance(record["format"], int) and record["format"] > FORMAT:
+            raise OutputError(
+                f"{folder}: written by a later version of nsys-llm-recipes "
+                f"({str(record.get('version'))[:20]}); this is {__version__}."
+            )
+        _require_shape(record, report_schema())
+        known = {table.file for table in load_manifest(record["recipe"]).writes}
+        empty = (table for table in record["tables"].values() if not table["rows"])
+        if not record["tables"].keys() <= known or not all("columns" in table for table in empty):
+            raise ValueError("tables that the recipe does not write")
+    except _DAMAGE as error:
+        raise OutputError(
+            f"{folder}: no result of a recipe ({REPORT_NAME} is missing or damaged); give the "
+            "output folder of a run."
+        ) from error
+    return record
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _require_shape(value: Any, schema: Mapping[str, Any]) -> None:
+    """Refuse what a JSON schema does not allow; further keys are allowed, as of later versions.
+
+    Raises:
+        ValueError: It is not as the schema says.
+    """
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    allowed = [schema["const"]] if "const" in schema else schema.get("enum", [value])
+    if (kinds and not any(_is_a(kind, value) for kind in kinds)) or value not in allowed:
+        raise ValueError(schema.get("description", "of another type"))
+    if isinstance(value, (int, float)) and not (
+        math.isfinite(value) and schema.get("minimum", value) <= value < _MOST_NUMBER
+    ):
+        raise ValueError("a number out of range")
+    if isinstance(value, list):
+        for item in value:
+            _require_shape(item, schema.get("items", {}))
+    if isinstance(value, dict):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
+        if not value.keys() >= set(schema.get("required", ())):
+            raise ValueError("a field is missing")
+        for key, item in value.items():
+            _require_shape(item, known.get(key, others))
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+class StoredTables(Mapping[str, pa.Table]):
+    """The tables of a result as Arrow has them, each read once, when it is asked for.
+
+    Columns have units and meanings of the manifest; those that it does not declare are left out.
+    """
+
+    def __init__(self, folder: Path, root: Path, record: Mapping[str, Any]) -> None:
+        """Take a result; see `stored_record`, which returns `record`."""
+        self._folder, self._root, self._listed = folder, root, record["tables"]
+        self._manifest = load_manifest(record["recipe"])
+        self._read: dict[str, pa.Table] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        """Return a table.
+
+        Raises:
+            KeyError: There is none of that name.
+            OutputError: It is missing, damaged, or not what report.json says.
+        """
+        rows_n = self._listed[name]["rows"]
+        declared = self._manifest.table(name)
+        if name not in self._read and not rows_n:
+            self._read[name] = pa.schema(map(arrow_field, declared.columns)).empty_table()
+        elif name not in self._read:
+            place = self._folder / f"{name}.parquet"
+            try:
+                with open_below(self._root, place.relative_to(self._root)) as file:
+                    self._read[name] = _checked(file, declared, rows_n)
+            except _DAMAGE as error:
+                raise OutputError(f"{place}: missing or damaged; run the recipe again.") from error
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+
+def _checked(file: BinaryIO, declared: TableWrite, rows_n: int) -> pa.Table:
+    """Return the declared columns of a table, those of them that may be null and lack as null.
+
+    Raises:
+        ValueError: It has other rows, types or values.
+    """
+    footer = pq.ParquetFile(file)
+    there = footer.schema_arrow
+    columns = {column.name: column for column in declared.columns}
+    names = [name for name in there.names if name in columns]
+    typed = all(there.field(name).type == ARROW_TYPES[columns[name].dtype] for name in names)
+    if footer.metadata.num_rows != rows_n or not typed or rows_n * len(there) > _MOST_CELLS:
+        raise ValueError("other rows or columns than declared")
+    texts = [name for name in names if columns[name].dtype == "string"]
+    packed = pq.ParquetFile(file, read_dictionary=texts).read(names, use_threads=False)
+    packed.validate(full=True)
+    if packed.num_rows != rows_n or sum(_text_bytes(packed[name]) for name in texts) > (
+        _MOST_TEXT_BYTES
+    ):
+        raise ValueError("more than its footer says")
+    for name in sorted(columns.keys() - set(names)):
+        packed = packed.append_column(name, pa.nulls(rows_n, ARROW_TYPES[columns[name].dtype]))
+    table = packed.cast(pa.schema([arrow_field(columns[name]) for name in packed.column_names]))
+    table.validate(full=True)
+    for name, column in columns.items():
+        if not column.nullable and table[name].null_count:
+            raise ValueError(f"{name}: null")
+        if column.dtype == "float64" and pc.all(pc.is_finite(table[name])).as_py() is False:
+            raise ValueError(f"{name}: not finite")
+    return table
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Return how many bytes the texts of a column take, once each row has its own."""
+    parts: Sequence[Any] = column.chunks
+    lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in parts)
+    return sum(pc.sum(pc.cast(some, pa.int64())).as_py() or 0 for some in lengths)
