@@ -8,9 +8,12 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from effort import over_seeds
 
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.outputs import arrow_table
 from nsys_llm.run.cli import main
 from nsys_llm.run.trend import Band
 
@@ -21,6 +24,12 @@ T_975 = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262}
 @pytest.fixture(scope="module")
 def result(shared_runs):
     return shared_runs.run("demo", "llm_overview")[1]
+
+
+def rewrite(folder, ranks):
+    """Write the table of ranks as a run does: pandas would give texts another type."""
+    declared = load_manifest("llm_overview").table("ranks")
+    pq.write_table(arrow_table(declared, ranks), folder / "ranks.parquet")
 
 
 @pytest.fixture
@@ -41,7 +50,7 @@ def runs(result, tmp_path):
             # Of the same span, so that all else is shorter by as much.
             ranks["compute_ns"] += ranks["idle_ns"] - changed["idle_ns"]
             ranks["idle_ns"] = changed["idle_ns"]
-        ranks.to_parquet(folder / "ranks.parquet")
+        rewrite(folder, ranks)
         return folder
 
     return written
@@ -172,7 +181,7 @@ def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
     (damaged / "ranks.parquet").write_bytes(b"no")
     partly = tmp_path / "partly"
     shutil.copytree(good[0], partly)
-    pd.read_parquet(good[0] / "ranks.parquet").drop(columns="step_ns").to_parquet(
+    pd.read_parquet(good[0] / "ranks.parquet").drop(columns="span_ns").to_parquet(
         partly / "ranks.parquet"
     )
     unlisted = tmp_path / "unlisted"
@@ -186,8 +195,8 @@ def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
         ([tmp_path / "absent", good[0]], "no such folder"),
         ([tmp_path / "empty", good[0]], "no result of a recipe"),
         ([damaged, good[0]], "missing or damaged"),
-        ([partly, good[0]], f"{partly}: damaged"),
-        ([unlisted, good[0]], f"{unlisted}: damaged"),
+        ([partly, good[0]], f"{partly}/ranks.parquet: missing or damaged"),
+        ([unlisted, good[0]], f"{unlisted}: no result of a recipe"),
         ([other, good[0]], "of idle_gaps; trend takes results of llm_overview"),
         ([*good, "--gate", "speed:+3%"], "no metric 'speed'"),
         ([*good, "--last", "0"], "--last"),
