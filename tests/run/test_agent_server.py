@@ -183,7 +183,7 @@ def test_an_answer_is_short_and_names_the_rest(rows_n, length):
     shown = record["rows"]
     assert [row["number"] for row in shown] == list(range(len(shown)))
     assert shown or not rows_n
-    if record != {"answer": "a" * length, "rows": rows}:
+    if len(shown) < rows_n or record["answer"] != "a" * length:
         assert record["rest"] == "elsewhere"
         assert record["shown"] == f"{len(shown)} of {rows_n} rows"
 

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
@@ -60,7 +60,7 @@ class Roots:
 
     def hold(self, path: Path) -> bool:
         """Return whether something may be read, as far as names tell before it is opened."""
-        return not self.folders or self.root_of(path.resolve()) is not None
+        return not self.folders or self.root_of(_real(path)) is not None
 
     @contextmanager
     def opened(self, path: Path) -> Iterator[Path]:
@@ -72,8 +72,40 @@ class Roots:
         if not self.folders:
             yield path
             return
-        real = path.resolve()
+        real = _real(path)
         if (root := self.root_of(real)) is None:
             raise PermissionError(errno.EACCES, "outside of the folders that may be read")
         with open_below(root, real.relative_to(root)) as file:
             yield Path(f"/dev/fd/{file.fileno()}")
+
+    @contextmanager
+    def same(self, path: Path) -> Iterator[None]:
+        """Require of a block that opens a file by its name that it opens what lies there.
+
+        Raises:
+            OSError: It opened another one, or this one lies elsewhere.
+        """
+        with self.opened(path) as place:
+            found = place.stat()
+            before_n = _descriptors_n(found) if self.folders else -1
+            yield
+            if self.folders and _descriptors_n(found) == before_n:
+                raise OSError(errno.ESTALE, "another file took its place")
+
+
+#: No folder is set: what a command is given by its user may be anywhere.
+EVERYWHERE: Final = Roots()
+
+
+def _real(path: Path) -> Path:
+    """Return a path without links; of links in a circle what opening it refuses."""
+    return Path(os.path.realpath(path))
+
+
+def _descriptors_n(found: os.stat_result) -> int:
+    """Return how many descriptors of this process are of a file."""
+    same_n = 0
+    for name in os.listdir("/dev/fd"):
+        with suppress(OSError):  # closed meanwhile
+            same_n += os.path.samestat(os.fstat(int(name)), found)
+    return same_n

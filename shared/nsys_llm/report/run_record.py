@@ -12,6 +12,7 @@ import pandas as pd
 from nsys_llm import __version__
 from nsys_llm.core.console import escaped_lines
 from nsys_llm.core.errors import ExitCode
+from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.what_if import unnamed
 from nsys_llm.profile.sqlite.native import decoder
@@ -64,7 +65,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 # Absolute paths stand in the .nsys-analysis file alone.
 _PATH_OPTIONS: Final = frozenset(
-    {"input", "output", "export_dir", "rank_map", "baseline", "baselines"}
+    {"input", "output", "export_dir", "rank_map", "baseline", "baselines", ROOTS}
 )
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError, UsageError
+from nsys_llm.core.rooted import ROOTS, Roots
 from nsys_llm.manifest.manifest import Manifest, load_manifest, recipe_names
 from nsys_llm.manifest.options import parsed_option, resolved_options
 from nsys_llm.report.part import PARTS_FOLDER
@@ -132,19 +133,16 @@ def analyze(
         NsysLlmError: As the command would end, with the same message.
     """
     manifest = load_manifest(recipe)
-    known = {option.name: option for option in manifest.options}
-    if odd := sorted(options.keys() - known.keys()):
-        raise UsageError(f"{recipe} has no option '{odd[0]}'; it has: {', '.join(sorted(known))}.")
+    given = _given(manifest, inputs, options)
     if mode not in MODES:
         raise UsageError(f"argument --mode: invalid choice: {mode!r} (choose from {MODES}).")
-    given = {name: parsed_option(known[name], value) for name, value in options.items()}
-    given["input"] = parsed_option(known["input"], [] if inputs is None else inputs)
     scratch = None
     if output is None:
         scratch = tempfile.mkdtemp(prefix="nsys-llm-")
         output = Path(scratch) / recipe
     try:
-        given["output"] = str(parsed_option(known["output"], output)).replace("%", "%%")
+        given |= _given(manifest, inputs, {"output": output})
+        given["output"] = str(given["output"]).replace("%", "%%")
         return _analyzed(manifest, given, mode, scratch)
     except BaseException:
         if scratch is not None:
@@ -152,8 +150,32 @@ def analyze(
         raise
 
 
+def analyze_within(
+    roots: Roots, recipe: str, inputs: Sequence[str | Path], **options: Any
+) -> Result:
+    """Run a recipe into a new folder in the first of some folders, outside of which none is read.
+
+    Raises:
+        NsysLlmError: As `analyze`.
+    """
+    manifest = load_manifest(recipe)
+    first = str(roots.folders[0]).replace("%", "%%")
+    given = _given(manifest, inputs, options)
+    return _analyzed(manifest, given | {"output": f"{first}/{recipe}-%n", ROOTS: roots}, MODES[0])
+
+
+def _given(manifest: Manifest, inputs: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as the command line would give them."""
+    known = {option.name: option for option in manifest.options}
+    if odd := sorted(options.keys() - known.keys()):
+        names = ", ".join(sorted(known))
+        raise UsageError(f"{manifest.name} has no option '{odd[0]}'; it has: {names}.")
+    all_of_them = {**options, "input": [] if inputs is None else inputs}
+    return {name: parsed_option(known[name], value) for name, value in all_of_them.items()}
+
+
 def _analyzed(
-    manifest: Manifest, given: Mapping[str, Any], mode: str, scratch: str | None
+    manifest: Manifest, given: Mapping[str, Any], mode: str, scratch: str | None = None
 ) -> Result:
     console = Console(quiet=True)
     with open_executor(mode, None) as executor:
