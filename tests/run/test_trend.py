@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +17,7 @@ from effort import over_seeds
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import arrow_table
+from nsys_llm.run import trend_files
 from nsys_llm.run.cli import main
 from nsys_llm.run.trend import Band
 
@@ -171,6 +175,51 @@ def test_without_a_gate_a_slower_run_ends_well_and_with_one_at_least_two_are_com
     code, printed, _ = ended(capsys, *folders, "--gate", "step:+3%")
     assert code == 1
     assert "UNCERTAIN: run-2, 6 ms -> 9 ms a step (+50.0 %; 3 comparable runs" in printed
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("span_ns", -1), ("idle_ns", -(2**40)), ("step_ns", 0.0), ("step_ns", 1e300)],
+)
+def test_a_time_that_is_none_passes_no_gate(runs, tmp_path, capsys, column, value):
+    folders = [runs(6e6) for _ in range(4)]
+    ranks = pd.read_parquet(folders[-1] / "ranks.parquet")
+    ranks[column] = value
+    rewrite(folders[-1], ranks)
+    code, _, said = ended(capsys, *folders, "--gate", "step:+3%", "--gate", "idle:+3%")
+    assert code == 2
+    assert f"{folders[-1]}: damaged" in said
+
+
+def test_steps_that_are_not_known_pass_no_gate(runs, capsys):
+    folders = [runs(6e6) for _ in range(4)]
+    ranks = pd.read_parquet(folders[-1] / "ranks.parquet")
+    ranks["step_ns"] = pd.array([pd.NA] * len(ranks), dtype="Float64")
+    rewrite(folders[-1], ranks)
+    code, printed, _ = ended(capsys, *folders, "--gate", "step:+3%")
+    assert code == 3
+    assert "NOT COMPARABLE" in printed
+
+
+@pytest.mark.parametrize("name", ["trend.parquet", "verdict.json", "trend.html"])
+def test_a_full_disk_leaves_nothing(runs, tmp_path, capsys, monkeypatch, name):
+    folders = [runs(6e6), runs(6e6)]
+    fail = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full(path, *given, **named):
+        if path.name == name:
+            raise fail
+        return written(path, *given, **named)
+
+    written = Path.write_text
+    monkeypatch.setattr(Path, "write_text", full)
+    if name == "trend.parquet":
+        monkeypatch.setattr(trend_files.pq, "write_table", lambda _, path: full(path))
+    out = tmp_path / "new" / "out"
+    code, _, said = ended(capsys, *folders, "--output", out)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "cannot be written (No space left on device)" in said
+    assert not out.parent.exists()
 
 
 def test_bad_input_is_one_line(runs, result, tmp_path, capsys):

@@ -38,7 +38,7 @@ def ncu_commands(launches: NcuLaunches, ranks: Sequence[int]) -> list[str | None
     rows = zip(launches.function, launches.skip_n.tolist(), launches.graph_node, ranks, strict=True)
     return [
         None
-        if function is None or skip_n == NULL_INT or cleaned(function) != function
+        if not function or skip_n == NULL_INT or cleaned(function) != function
         else _command(function, skip_n, node, rank)
         for function, skip_n, node, rank in rows
     ]
