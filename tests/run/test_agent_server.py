@@ -133,7 +133,9 @@ def test_links_lead_nowhere_else(folder, tmp_path):
     (inside / "to_file.sqlite").symlink_to(outside / "rank0.sqlite")
     (inside / "to_folder").symlink_to(outside)
     tools = server().AgentTools([inside])
-    for path in ("", "to_file.sqlite", "to_folder", "to_folder/rank0.sqlite", "../outside"):
+    with refusal("no profile could be read"):
+        tools.analyze([str(inside)], "llm_hotspots")
+    for path in ("to_file.sqlite", "to_folder", "to_folder/rank0.sqlite", "../outside"):
         with refusal("outside of the folders"):
             tools.analyze([str(inside / path)], "llm_hotspots")
     with refusal("no such file"):

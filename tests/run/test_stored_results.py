@@ -143,8 +143,14 @@ def test_rows_are_compared_before_any_is_read_and_a_file_is_not_unpacked_to_fill
     file, reads = copied / "ranks.parquet", []
     table = pq.read_table(file)
     record = json.loads((copied / "report.json").read_text("utf-8"))
-    read = pq.ParquetFile.read
-    monkeypatch.setattr(pq.ParquetFile, "read", lambda *a, **k: reads.append(1) or read(*a, **k))
+    read = pq.ParquetFile.iter_batches
+
+    def batches(*given, **named):
+        for part in read(*given, **named):
+            reads.append(part)
+            yield part
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", batches)
 
     def refused(rows, listed_n):
         pq.write_table(rows, file)
@@ -154,15 +160,15 @@ def test_rows_are_compared_before_any_is_read_and_a_file_is_not_unpacked_to_fill
             _ = nsys_llm.load(copied).tables["ranks"]
 
     refused(table, len(table) + 1)
-    many = table.take(pa.array([0] * 20_000))
-    monkeypatch.setattr(stored, "_MOST_CELLS", 100_000)
-    refused(many, len(many))
     assert reads == []
-    monkeypatch.setattr(stored, "_MOST_CELLS", 10**9)
-    monkeypatch.setattr(stored, "_MOST_TEXT_BYTES", 10_000_000)
+    many = table.take(pa.array([0] * 20_000))
     place = table.column_names.index("file")
-    refused(many.set_column(place, "file", pa.array(["x" * 1_000] * len(many))), len(many))
-    assert reads
+    many = many.set_column(place, "file", pa.array(["x" * 1_000] * len(many)))
+    monkeypatch.setattr(stored, "_MOST_BYTES", 5_000_000)
+    refused(many, len(many))
+    assert file.stat().st_size < 50_000
+    # Of some twenty parts.
+    assert 0 < len(reads) < 8
 
 
 @pytest.mark.parametrize("name", ["/etc", "../..", "..", "rm", "idle_gaps/../../..", ""])

@@ -58,10 +58,6 @@ class Roots:
         """Return the folder that a path without links lies in; None if it is in none."""
         return next((folder for folder in self.folders if real.is_relative_to(folder)), None)
 
-    def hold(self, path: Path) -> bool:
-        """Return whether something may be read, as far as names tell before it is opened."""
-        return not self.folders or self.root_of(_real(path)) is not None
-
     @contextmanager
     def opened(self, path: Path) -> Iterator[Path]:
         """Yield a path under which a file can be opened as long as the block lasts.
@@ -72,7 +68,7 @@ class Roots:
         if not self.folders:
             yield path
             return
-        real = _real(path)
+        real = Path(os.path.realpath(path))
         if (root := self.root_of(real)) is None:
             raise PermissionError(errno.EACCES, "outside of the folders that may be read")
         with open_below(root, real.relative_to(root)) as file:
@@ -86,10 +82,9 @@ class Roots:
             OSError: It opened another one, or this one lies elsewhere.
         """
         with self.opened(path) as place:
-            found = place.stat()
-            before_n = _descriptors_n(found) if self.folders else -1
+            before_n = _descriptors_n(place) if self.folders else 0
             yield
-            if self.folders and _descriptors_n(found) == before_n:
+            if self.folders and _descriptors_n(place) == before_n:
                 raise OSError(errno.ESTALE, "another file took its place")
 
 
@@ -97,14 +92,9 @@ class Roots:
 EVERYWHERE: Final = Roots()
 
 
-def _real(path: Path) -> Path:
-    """Return a path without links; of links in a circle what opening it refuses."""
-    return Path(os.path.realpath(path))
-
-
-def _descriptors_n(found: os.stat_result) -> int:
+def _descriptors_n(file: Path) -> int:
     """Return how many descriptors of this process are of a file."""
-    same_n = 0
+    same_n, found = 0, file.stat()
     for name in os.listdir("/dev/fd"):
         with suppress(OSError):  # closed meanwhile
             same_n += os.path.samestat(os.fstat(int(name)), found)

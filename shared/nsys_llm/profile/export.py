@@ -140,8 +140,10 @@ def _new_export(
         target = parquet
         try:
             # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
-            mixed = parquet.is_dir() and _is_partial(parquet)
-            if mixed or not (roots.hold(parquet) and _writable(parquet.parent)):
+            # One that leads elsewhere may be anywhere.
+            kept = parquet.is_symlink() if roots.folders else False
+            kept = kept or (parquet.is_dir() and _is_partial(parquet))
+            if kept or not _writable(parquet.parent):
                 scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
                 target = stack.enter_context(scratch) / parquet.name
             _export(profile, target, tables, nsys)
@@ -166,7 +168,7 @@ def _valid_export(
     """Open the export beside a profile, if it is newer, whole and readable."""
     export: ParquetProfile | SqliteProfile
     try:
-        if roots.hold(parquet) and parquet.is_dir() and _has_tables(parquet, tables, written_ns):
+        if parquet.is_dir() and _has_tables(parquet, tables, written_ns):
             export = ParquetProfile(parquet, roots)
             for table in tables:
                 export.columns(table)  # reads the end of the file, where a cut-off one shows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -26,19 +26,14 @@ from nsys_llm.report.run_record import FORMAT, REPORT_NAME
 from nsys_llm.view.tables import ARROW_TYPES
 
 #: Of report.json; runs over 2,000 ranks write some MB.
-_MOST_BYTES: Final = 64 << 20
-#: Of a table: 1 GB of numbers, and as much text. A file of few MB can say more than fits memory.
-_MOST_CELLS: Final = 1 << 27
-_MOST_TEXT_BYTES: Final = 1 << 30
+_MOST_JSON_BYTES: Final = 64 << 20
+#: Of a table in memory.
+_MOST_BYTES: Final = 1 << 30
+_ROWS_AT_A_TIME: Final = 1_024
 _MOST_NUMBER: Final = 1 << 63
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "array": (list,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "null": (type(None),),
-    "number": (int, float),
-    "object": (dict,),
-    "string": (str,),
+    **{"array": (list,), "boolean": (bool,), "integer": (int,), "null": (type(None),)},
+    **{"number": (int, float), "object": (dict,), "string": (str,)},
 }
 #: What is wrong with a file; Arrow's errors are among the last four.
 _DAMAGE: Final = (OSError, RecursionError, ValueError, KeyError, TypeError, pa.ArrowException)
@@ -57,10 +52,8 @@ def stored_record(folder: Path, root: Path) -> dict[str, Any]:
     """
     try:
         with open_below(root, (folder / REPORT_NAME).relative_to(root)) as file:
-            text = file.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise ValueError("larger than any")
-        record: dict[str, Any] = json.loads(text.decode(), parse_constant=_refuse)
+            text = file.read(_MOST_JSON_BYTES)  # of a longer one no JSON
+        record: dict[str, Any] = json.loads(text)
         if isinstance(record["format"], int) and record["format"] > FORMAT:
             raise OutputError(
                 f"{folder}: written by a later version of nsys-llm-recipes "
@@ -68,8 +61,7 @@ def stored_record(folder: Path, root: Path) -> dict[str, Any]:
             )
         _require_shape(record, report_schema())
         known = {table.file for table in load_manifest(record["recipe"]).writes}
-        empty = (table for table in record["tables"].values() if not table["rows"])
-        if not record["tables"].keys() <= known or not all("columns" in table for table in empty):
+        if not record["tables"].keys() <= known:
             raise ValueError("tables that the recipe does not write")
     except _DAMAGE as error:
         raise OutputError(
@@ -77,10 +69,6 @@ def stored_record(folder: Path, root: Path) -> dict[str, Any]:
             "output folder of a run."
         ) from error
     return record
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _require_shape(value: Any, schema: Mapping[str, Any]) -> None:
@@ -132,11 +120,10 @@ class StoredTables(Mapping[str, pa.Table]):
             KeyError: There is none of that name.
             OutputError: It is missing, damaged, or not what report.json says.
         """
-        rows_n = self._listed[name]["rows"]
-        declared = self._manifest.table(name)
-        if name not in self._read and not rows_n:
-            self._read[name] = pa.schema(map(arrow_field, declared.columns)).empty_table()
-        elif name not in self._read:
+        rows_n, declared = self._listed[name]["rows"], self._manifest.table(name)
+        if not rows_n:  # there is no file
+            return pa.schema(map(arrow_field, declared.columns)).empty_table()
+        if name not in self._read:
             place = self._folder / f"{name}.parquet"
             try:
                 with open_below(self._root, place.relative_to(self._root)) as file:
@@ -153,28 +140,27 @@ class StoredTables(Mapping[str, pa.Table]):
 
 
 def _checked(file: BinaryIO, declared: TableWrite, rows_n: int) -> pa.Table:
-    """Return the declared columns of a table, those of them that may be null and lack as null.
+    """Return the declared columns of a table; those that it lacks and may be null are null.
 
     Raises:
         ValueError: It has other rows, types or values.
     """
     footer = pq.ParquetFile(file)
-    there = footer.schema_arrow
     columns = {column.name: column for column in declared.columns}
-    names = [name for name in there.names if name in columns]
-    typed = all(there.field(name).type == ARROW_TYPES[columns[name].dtype] for name in names)
-    if footer.metadata.num_rows != rows_n or not typed or rows_n * len(there) > _MOST_CELLS:
+    there = {item.name: item.type for item in footer.schema_arrow if item.name in columns}
+    typed = all(kind == ARROW_TYPES[columns[name].dtype] for name, kind in there.items())
+    if footer.metadata.num_rows != rows_n or not typed:
         raise ValueError("other rows or columns than declared")
-    texts = [name for name in names if columns[name].dtype == "string"]
-    packed = pq.ParquetFile(file, read_dictionary=texts).read(names, use_threads=False)
-    packed.validate(full=True)
-    if packed.num_rows != rows_n or sum(_text_bytes(packed[name]) for name in texts) > (
-        _MOST_TEXT_BYTES
-    ):
-        raise ValueError("more than its footer says")
-    for name in sorted(columns.keys() - set(names)):
-        packed = packed.append_column(name, pa.nulls(rows_n, ARROW_TYPES[columns[name].dtype]))
-    table = packed.cast(pa.schema([arrow_field(columns[name]) for name in packed.column_names]))
+    parts, room_bytes = [], _MOST_BYTES
+    # Of few bytes a file can make more than memory holds: it is unpacked bit by bit.
+    for part in footer.iter_batches(_ROWS_AT_A_TIME, columns=[*there], use_threads=False):
+        parts.append(part)
+        if (room_bytes := room_bytes - part.nbytes) < 0:
+            raise ValueError("larger than any")
+    table = pa.Table.from_batches(parts)
+    for name in columns.keys() - there.keys():
+        table = table.append_column(name, pa.nulls(rows_n, ARROW_TYPES[columns[name].dtype]))
+    table = table.cast(pa.schema([arrow_field(columns[name]) for name in table.column_names]))
     table.validate(full=True)
     for name, column in columns.items():
         if not column.nullable and table[name].null_count:
@@ -182,10 +168,3 @@ def _checked(file: BinaryIO, declared: TableWrite, rows_n: int) -> pa.Table:
         if column.dtype == "float64" and pc.all(pc.is_finite(table[name])).as_py() is False:
             raise ValueError(f"{name}: not finite")
     return table
-
-
-def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return how many bytes the texts of a column take, once each row has its own."""
-    parts: Sequence[Any] = column.chunks
-    lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in parts)
-    return sum(pc.sum(pc.cast(some, pa.int64())).as_py() or 0 for some in lengths)

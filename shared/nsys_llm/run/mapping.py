@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import UsageError
-from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
 from nsys_llm.report.analysis import load_analysis
@@ -49,12 +46,10 @@ def find_inputs(options: Mapping[str, Any]) -> Inputs:
     """Return the profiles behind what was typed.
 
     Raises:
-        UsageError: One of them is not there, or lies where this run may not read.
+        UsageError: One of them is not there.
     """
-    sides, roots = entries_by_side(options), options.get(ROOTS, EVERYWHERE)
+    sides = entries_by_side(options)
     profiles, left_out = expand_sides(sides)
-    if outside := [item.path for item in profiles if not roots.hold(Path(item.path))]:
-        raise UsageError(f"{outside[0]}: outside of the folders that may be read.")
     rank_maps = read_rank_maps(options["rank_map"], profiles)
     return Inputs(tuple(profiles), tuple(left_out), rank_maps)
 
