@@ -64,9 +64,10 @@ def changed(value, data):
     return value
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @examples(
-    60, nightly=3_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    20, nightly=1_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_record_of_other_fields_is_shown_or_refused(result, tmp_path_factory, capsys, data):
     folder = tmp_path_factory.mktemp("record")
