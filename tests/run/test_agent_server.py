@@ -206,6 +206,37 @@ def test_a_profile_that_becomes_a_link_once_it_was_found_is_not_read(tmp_path, m
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(sqlite_profile.sqlite3, "connect"), (sqlite_profile.adbc_driver_manager, "AdbcConnection")],
+)
+def test_a_link_that_is_there_just_while_a_database_is_opened_leads_nowhere(
+    tmp_path, monkeypatch, module, name
+):
+    inside, outside, kept = (tmp_path / name for name in ("inside", "outside.sqlite", "kept"))
+    inside.mkdir()
+    write_rank(outside, gemm_ns=9_999)
+    profile = inside / "rank0.sqlite"
+    write_rank(profile)
+    opens, opened = getattr(module, name), []
+
+    def exchanged(*given, **named):
+        profile.rename(kept)
+        profile.symlink_to(outside)
+        try:
+            opened.append(opens(*given, **named))
+        finally:
+            profile.unlink()
+            kept.rename(profile)
+        return opened[-1]
+
+    monkeypatch.setattr(module, name, exchanged)
+    with refusal("no profile could be read"):
+        server().AgentTools([inside]).analyze([str(profile)], "llm_hotspots")
+    assert opened
+
+
+@pytest.mark.slow
 def test_calls_at_the_same_time_have_a_folder_each(folder):
     tools = server().AgentTools([folder])
     before = {path.name for path in folder.iterdir()}
