@@ -203,7 +203,7 @@ def test_a_link_in_a_result_is_not_followed(copied, result, name):
 def test_the_shape_of_what_a_run_writes_is_the_schema_and_numbers_are_finite(result):
     record = json.loads((result / "report.json").read_text("utf-8"))
     stored._require_shape(record, stored.report_schema())
-    for value in (math.nan, math.inf, 2**63, "1", None, True, -1):
+    for value in (math.nan, math.inf, 2**63, -(10**400), 10**400, "1", None, True, -1):
         odd = copy.deepcopy(record)
         odd["tables"]["ranks"]["rows"] = value
         with pytest.raises(ValueError, match=r"."):

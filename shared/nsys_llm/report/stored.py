@@ -7,8 +7,7 @@ what a file says of its size before it is read.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -23,6 +22,7 @@ from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.manifest import load_manifest, report_schema
 from nsys_llm.report.outputs import arrow_field
 from nsys_llm.report.run_record import FORMAT, REPORT_NAME
+from nsys_llm.view.results import Results
 from nsys_llm.view.tables import ARROW_TYPES
 
 #: Of report.json; runs over 2,000 ranks write some MB.
@@ -39,17 +39,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 _DAMAGE: Final = (OSError, RecursionError, ValueError, KeyError, TypeError, pa.ArrowException)
 
 
-def stored_record(folder: Path, root: Path) -> dict[str, Any]:
-    """Return report.json of a result.
-
-    Args:
-        folder: The result, in `root` or itself that.
-        root: Nothing outside of it is opened.
-
-    Raises:
-        OutputError: There is none, it is damaged, or a later version wrote it.
-        UsageError: It is of no recipe of this version.
-    """
+def _record(folder: Path, root: Path) -> dict[str, Any]:
     try:
         with open_below(root, (folder / REPORT_NAME).relative_to(root)) as file:
             text = file.read(_MOST_JSON_BYTES)  # of a longer one no JSON
@@ -83,7 +73,7 @@ def _require_shape(value: Any, schema: Mapping[str, Any]) -> None:
     if (kinds and not any(_is_a(kind, value) for kind in kinds)) or value not in allowed:
         raise ValueError(schema.get("description", "of another type"))
     if isinstance(value, (int, float)) and not (
-        math.isfinite(value) and schema.get("minimum", value) <= value < _MOST_NUMBER
+        abs(value) < _MOST_NUMBER and schema.get("minimum", value) <= value
     ):
         raise ValueError("a number out of range")
     if isinstance(value, list):
@@ -101,42 +91,45 @@ def _is_a(kind: str, value: Any) -> bool:
     return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
-class StoredTables(Mapping[str, pa.Table]):
-    """The tables of a result as Arrow has them, each read once, when it is asked for.
+class StoredResults(Results):
+    """A result folder, its tables as their manifest declares them, without other columns.
 
-    Columns have units and meanings of the manifest; those that it does not declare are left out.
+    Args:
+        folder: The result, in `root` or itself that.
+        root: Nothing outside of it is opened.
+
+    Raises:
+        OutputError: There is none, it is damaged, or a later version wrote it.
+        UsageError: It is of no recipe of this version.
     """
 
-    def __init__(self, folder: Path, root: Path, record: Mapping[str, Any]) -> None:
-        """Take a result; see `stored_record`, which returns `record`."""
-        self._folder, self._root, self._listed = folder, root, record["tables"]
-        self._manifest = load_manifest(record["recipe"])
-        self._read: dict[str, pa.Table] = {}
+    def __init__(self, folder: Path, root: Path) -> None:
+        self._root, self._read = root, dict[str, pa.Table]()
+        super().__init__(folder, self._read)
+        self._report = _record(folder, root)
 
-    def __getitem__(self, name: str) -> pa.Table:
-        """Return a table.
+    def record(self) -> dict[str, Any]:
+        """Return report.json."""
+        return self._report
+
+    def _arrow(self, name: str) -> pa.Table:
+        """Return a table, see `Results`.
 
         Raises:
-            KeyError: There is none of that name.
             OutputError: It is missing, damaged, or not what report.json says.
         """
-        rows_n, declared = self._listed[name]["rows"], self._manifest.table(name)
+        rows_n = self._report["tables"][name]["rows"]
+        declared = load_manifest(self._report["recipe"]).table(name)
         if not rows_n:  # there is no file
             return pa.schema(map(arrow_field, declared.columns)).empty_table()
         if name not in self._read:
-            place = self._folder / f"{name}.parquet"
+            place = self._file(name)
             try:
                 with open_below(self._root, place.relative_to(self._root)) as file:
                     self._read[name] = _checked(file, declared, rows_n)
             except _DAMAGE as error:
                 raise OutputError(f"{place}: missing or damaged; run the recipe again.") from error
         return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._listed)
-
-    def __len__(self) -> int:
-        return len(self._listed)
 
 
 def _checked(file: BinaryIO, declared: TableWrite, rows_n: int) -> pa.Table:

@@ -19,7 +19,7 @@ from nsys_llm.manifest.manifest import Manifest, load_manifest, recipe_names
 from nsys_llm.manifest.options import parsed_option, resolved_options
 from nsys_llm.report.part import PARTS_FOLDER
 from nsys_llm.report.run_record import REPORT_NAME
-from nsys_llm.report.stored import StoredTables, stored_record
+from nsys_llm.report.stored import StoredResults
 from nsys_llm.run.executors import MODES, open_executor
 from nsys_llm.run.parts import COMPARED
 from nsys_llm.run.runner import run_recipe
@@ -72,9 +72,8 @@ class Result:
         """
         self.folder = folder
         self._whole, self._root = whole, root or folder
-        self.report = stored_record(folder, self._root)
-        stored = StoredTables(folder, self._root, self.report)
-        self.results = Results(folder, stored, self.report)
+        self.results = StoredResults(folder, self._root)
+        self.report = self.results.record()
         self.tables = Tables(self.results, self.report["tables"])
 
     @property

@@ -81,17 +81,13 @@ class Results:
     Args:
         folder: Where the parquet files are; None for the folder in which this package stands.
         written: All tables by name, where they are in memory still; None reads them.
-        record: What report.json holds, where that was read; None reads it.
     """
 
     def __init__(
-        self,
-        folder: str | Path | None = None,
-        written: Mapping[str, pa.Table] | None = None,
-        record: dict[str, Any] | None = None,
+        self, folder: str | Path | None = None, written: Mapping[str, pa.Table] | None = None
     ) -> None:
         self.folder = Path(folder) if folder else Path(__file__).resolve().parents[1]
-        self._written, self._record = written, record
+        self._written = written
         self._tables: dict[str, pd.DataFrame] = {}
         self._fields: dict[str, dict[str, Field]] = {}
 
@@ -111,8 +107,6 @@ class Results:
 
     def record(self) -> dict[str, Any]:
         """Return report.json: how the run went, and what its reports say of themselves."""
-        if self._record is not None:
-            return self._record
         record: dict[str, Any] = json.loads((self.folder / "report.json").read_text("utf-8"))
         return record
 
