@@ -24,7 +24,7 @@ def opened(monkeypatch):
     paths = []
 
     @contextmanager
-    def open_profile(path, tables, *, export_dir, again):
+    def open_profile(path, tables, *, export_dir, again, roots):
         assert (tables, export_dir, again) == ((), None, True)
         paths.append(path)
         if path in missing:

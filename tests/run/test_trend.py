@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from effort import over_seeds
 
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.outputs import arrow_table
+from nsys_llm.run import trend_files
 from nsys_llm.run.cli import main
 from nsys_llm.run.trend import Band
 
@@ -21,6 +28,12 @@ T_975 = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262}
 @pytest.fixture(scope="module")
 def result(shared_runs):
     return shared_runs.run("demo", "llm_overview")[1]
+
+
+def rewrite(folder, ranks):
+    """Write the table of ranks as a run does: pandas would give texts another type."""
+    declared = load_manifest("llm_overview").table("ranks")
+    pq.write_table(arrow_table(declared, ranks), folder / "ranks.parquet")
 
 
 @pytest.fixture
@@ -41,7 +54,7 @@ def runs(result, tmp_path):
             # Of the same span, so that all else is shorter by as much.
             ranks["compute_ns"] += ranks["idle_ns"] - changed["idle_ns"]
             ranks["idle_ns"] = changed["idle_ns"]
-        ranks.to_parquet(folder / "ranks.parquet")
+        rewrite(folder, ranks)
         return folder
 
     return written
@@ -164,6 +177,51 @@ def test_without_a_gate_a_slower_run_ends_well_and_with_one_at_least_two_are_com
     assert "UNCERTAIN: run-2, 6 ms -> 9 ms a step (+50.0 %; 3 comparable runs" in printed
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("span_ns", -1), ("idle_ns", -(2**40)), ("step_ns", 0.0), ("step_ns", 1e300)],
+)
+def test_a_time_that_is_none_passes_no_gate(runs, tmp_path, capsys, column, value):
+    folders = [runs(6e6) for _ in range(4)]
+    ranks = pd.read_parquet(folders[-1] / "ranks.parquet")
+    ranks[column] = value
+    rewrite(folders[-1], ranks)
+    code, _, said = ended(capsys, *folders, "--gate", "step:+3%", "--gate", "idle:+3%")
+    assert code == 2
+    assert f"{folders[-1]}: damaged" in said
+
+
+def test_steps_that_are_not_known_pass_no_gate(runs, capsys):
+    folders = [runs(6e6) for _ in range(4)]
+    ranks = pd.read_parquet(folders[-1] / "ranks.parquet")
+    ranks["step_ns"] = pd.array([pd.NA] * len(ranks), dtype="Float64")
+    rewrite(folders[-1], ranks)
+    code, printed, _ = ended(capsys, *folders, "--gate", "step:+3%")
+    assert code == 3
+    assert "NOT COMPARABLE" in printed
+
+
+@pytest.mark.parametrize("name", ["trend.parquet", "verdict.json", "trend.html"])
+def test_a_full_disk_leaves_nothing(runs, tmp_path, capsys, monkeypatch, name):
+    folders = [runs(6e6), runs(6e6)]
+    fail = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full(path, *given, **named):
+        if path.name == name:
+            raise fail
+        return written(path, *given, **named)
+
+    written = Path.write_text
+    monkeypatch.setattr(Path, "write_text", full)
+    if name == "trend.parquet":
+        monkeypatch.setattr(trend_files.pq, "write_table", lambda _, path: full(path))
+    out = tmp_path / "new" / "out"
+    code, _, said = ended(capsys, *folders, "--output", out)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "cannot be written (No space left on device)" in said
+    assert not out.parent.exists()
+
+
 def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
     good = [runs(6e6), runs(6e6)]
     (tmp_path / "empty").mkdir()
@@ -172,7 +230,7 @@ def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
     (damaged / "ranks.parquet").write_bytes(b"no")
     partly = tmp_path / "partly"
     shutil.copytree(good[0], partly)
-    pd.read_parquet(good[0] / "ranks.parquet").drop(columns="step_ns").to_parquet(
+    pd.read_parquet(good[0] / "ranks.parquet").drop(columns="span_ns").to_parquet(
         partly / "ranks.parquet"
     )
     unlisted = tmp_path / "unlisted"
@@ -186,8 +244,8 @@ def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
         ([tmp_path / "absent", good[0]], "no such folder"),
         ([tmp_path / "empty", good[0]], "no result of a recipe"),
         ([damaged, good[0]], "missing or damaged"),
-        ([partly, good[0]], f"{partly}: damaged"),
-        ([unlisted, good[0]], f"{unlisted}: damaged"),
+        ([partly, good[0]], f"{partly}/ranks.parquet: missing or damaged"),
+        ([unlisted, good[0]], f"{unlisted}: no result of a recipe"),
         ([other, good[0]], "of idle_gaps; trend takes results of llm_overview"),
         ([*good, "--gate", "speed:+3%"], "no metric 'speed'"),
         ([*good, "--last", "0"], "--last"),

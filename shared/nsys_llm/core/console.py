@@ -62,7 +62,7 @@ class Console:
             self._not_shown("closed")
             return
         encoding = getattr(stream, "encoding", None) or "utf-8"
-        text = "\n".join(map(escaped, "\n".join(lines).split("\n")))
+        text = escaped_lines("\n".join(lines))
         text = text.encode(encoding, "backslashreplace").decode(encoding)
         try:
             print(text, flush=True)
@@ -104,6 +104,11 @@ def escaped(text: str) -> str:
         json.dumps(item)[1:-1] if unicodedata.category(item) in _NOT_SHOWN else item
         for item in text
     )
+
+
+def escaped_lines(text: str) -> str:
+    """Return lines, or JSON, with each line as `escaped` has it."""
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def _silence(stream: TextIO) -> None:

@@ -119,6 +119,13 @@ def timeline_reads() -> tuple[TableRead, ...]:
     return tuple(map(read_of, _read_json(_COMMON)["timeline"]))
 
 
+@lru_cache
+def report_schema() -> Mapping[str, Any]:
+    """Return the JSON schema of report.json."""
+    schema: dict[str, Any] = _read_json(_COMMON)["report"]
+    return schema
+
+
 def _built(facts: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     sided = bool(facts.get("sided", False))
     options, writes = common_facts(sided)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern, require_text
+from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import Option
 from nsys_llm.manifest.gates import gate_texts, parse_gates
 from nsys_llm.manifest.manifest import Manifest
@@ -100,7 +101,7 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     """Return every option of a recipe, checked, aliases resolved, absent ones at their default.
 
     Args:
-        given: Parsed values by option name; others are ignored.
+        given: Parsed values by option name, and `ROOTS`; others are ignored.
 
     Raises:
         UsageError: Two options contradict each other, or a value means nothing.
@@ -122,7 +123,7 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         options["gate"] = tuple(chain.from_iterable(options["gate"] or ()))
         require_text("--gate", "".join(options["gate"]))
         parse_gates(options["gate"], manifest.metrics)
-    return options
+    return options | ({ROOTS: given[ROOTS]} if ROOTS in given else {})
 
 
 def _check_excluded(manifest: Manifest, options: Mapping[str, Any]) -> None:

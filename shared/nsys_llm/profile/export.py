@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import ProfileError
+from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.core.scratch import alone_in, scratch_folder
 from nsys_llm.core.stopping import program_of_the_run
+from nsys_llm.profile.file_state import FileState
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
@@ -87,6 +89,7 @@ def open_export(
     export_dir: str | None,
     nsys: str | None,
     again: bool = False,
+    roots: Roots = EVERYWHERE,
 ) -> Iterator[ParquetProfile | SqliteProfile]:
     """Open a valid export of a profile, making one if there is none.
 
@@ -100,18 +103,19 @@ def open_export(
         tables: Our names of the tables that will be read.
         nsys: The `nsys` that runs us, if any.
         again: Make none: an export takes longer than all that follows.
+        roots: Where files may be read.
 
     Raises:
         ProfileError: The profile cannot be read or exported.
     """
-    state = _state_of(profile)
+    state = _state_of(profile, roots)
     written_ns = state.st_mtime_ns
     folder = Path(export_dir) if export_dir else profile.parent
     name = _name_elsewhere(profile) if export_dir else profile.stem
     parquet, sqlite = folder / f"{name}_pqtdir", folder / f"{name}.sqlite"
     # Files that another run is about to put there would be taken for a change.
     with alone_in(parquet):
-        export = _valid_export(parquet, sqlite, tables, written_ns)
+        export = _valid_export(parquet, sqlite, tables, written_ns, roots)
     if export is not None:
         with export:
             yield export
@@ -122,19 +126,24 @@ def open_export(
         raise ProfileError(
             f"{profile.name}: the file is empty; profile again, or give an export of it."
         )
-    with _new_export(profile, parquet, tables, _require_nsys(profile, nsys)) as made:
+    with _new_export(profile, parquet, tables, _require_nsys(profile, nsys), roots) as made:
+        if FileState.of(_state_of(profile, roots)) != FileState.of(state):
+            raise ProfileError(f"{profile.name}: changed while it was exported; run again.")
         yield made
 
 
 @contextmanager
 def _new_export(
-    profile: Path, parquet: Path, tables: Sequence[str], nsys: str
+    profile: Path, parquet: Path, tables: Sequence[str], nsys: str, roots: Roots
 ) -> Iterator[ParquetProfile]:
     with ExitStack() as stack:
         target = parquet
         try:
             # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
-            if (parquet.is_dir() and _is_partial(parquet)) or not _writable(parquet.parent):
+            # One that leads elsewhere may be anywhere.
+            kept = parquet.is_symlink() if roots.folders else False
+            kept = kept or (parquet.is_dir() and _is_partial(parquet))
+            if kept or not _writable(parquet.parent):
                 scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
                 target = stack.enter_context(scratch) / parquet.name
             _export(profile, target, tables, nsys)
@@ -150,17 +159,21 @@ def _new_export(
 
 
 def _valid_export(
-    parquet: Path, sqlite: Path | None, tables: Sequence[str], written_ns: int
+    parquet: Path,
+    sqlite: Path | None,
+    tables: Sequence[str],
+    written_ns: int,
+    roots: Roots = EVERYWHERE,
 ) -> ParquetProfile | SqliteProfile | None:
     """Open the export beside a profile, if it is newer, whole and readable."""
     export: ParquetProfile | SqliteProfile
     try:
         if parquet.is_dir() and _has_tables(parquet, tables, written_ns):
-            export = ParquetProfile(parquet)
+            export = ParquetProfile(parquet, roots)
             for table in tables:
                 export.columns(table)  # reads the end of the file, where a cut-off one shows
         elif sqlite and sqlite.is_file() and sqlite.stat().st_mtime_ns >= written_ns:
-            export = SqliteProfile(sqlite)
+            export = SqliteProfile(sqlite, roots)
         else:
             return None
     except (ProfileError, PermissionError):
@@ -348,10 +361,10 @@ def _writable(folder: Path) -> bool:
     return os.access(existing, os.W_OK | os.X_OK)
 
 
-def _state_of(profile: Path) -> os.stat_result:
+def _state_of(profile: Path, roots: Roots) -> os.stat_result:
     try:
-        with profile.open("rb"):
-            return profile.stat()
+        with roots.opened(profile) as place, place.open("rb") as file:
+            return os.fstat(file.fileno())
     except OSError as error:
         raise ProfileError(f"{profile.name}: cannot be read ({error.strerror}).") from error
 

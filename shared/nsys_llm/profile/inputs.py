@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import ProfileError, UsageError
+from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.profile.export import open_export
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
@@ -140,6 +141,7 @@ def open_profile(
     export_dir: str | None = None,
     nsys: str | None = None,
     again: bool = False,
+    roots: Roots = EVERYWHERE,
 ) -> Iterator[ParquetProfile | SqliteProfile]:
     """Open a profile of any kind, exporting it first where that is needed.
 
@@ -149,19 +151,21 @@ def open_profile(
         export_dir: Where exports go and are looked for; None: beside the profile.
         nsys: The `nsys` that runs us, if any.
         again: It was open before in this run: what was not kept is not exported a second time.
+        roots: Where files may be read.
 
     Raises:
         ProfileError: The profile cannot be read.
     """
     file = Path(path)
     if _is_folder(file):
-        with ParquetProfile(file) as parquet:
+        with ParquetProfile(file, roots) as parquet:
             yield parquet
     elif file.name.endswith(_PROFILE_SUFFIXES):
-        with open_export(file, tables, export_dir=export_dir, nsys=nsys, again=again) as exported:
+        where = {"export_dir": export_dir, "nsys": nsys}
+        with open_export(file, tables, **where, again=again, roots=roots) as exported:
             yield exported
     else:
-        with SqliteProfile(file) as sqlite:
+        with SqliteProfile(file, roots) as sqlite:
             yield sqlite
 
 

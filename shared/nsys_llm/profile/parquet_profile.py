@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.profile.arrow_text import hex_texts, texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
 from nsys_llm.profile.file_state import FileState, Fingerprint, fingerprint
@@ -40,8 +41,8 @@ class ParquetProfile:
 
     kind: Final = "parquet"
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, roots: Roots = EVERYWHERE) -> None:
+        self.path, self._roots = path, roots
         #: Whether this run exported it, and it stays.
         self.stays_made = False
         try:
@@ -128,8 +129,11 @@ class ParquetProfile:
         return [names for names in environments if names]
 
     def _open(self, table: str) -> pq.ParquetFile:
-        path = self._files[table_source(table).nsys]
-        return self._guarded(table, lambda: pq.ParquetFile(path))
+        def opened() -> pq.ParquetFile:
+            with self._roots.opened(self._files[table_source(table).nsys]) as place:
+                return pq.ParquetFile(place)
+
+        return self._guarded(table, opened)
 
     def _names(self, table: str) -> list[str]:
         # A name in a damaged file may be no text.

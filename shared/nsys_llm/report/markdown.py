@@ -21,6 +21,7 @@ from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
 #: What a word could mean to Markdown or HTML, or what GitHub makes a link of unasked: http://x,
 #: www.x, a@b.c. Such a word is shown as code, which a reader of the plain file can read, too.
 _SPECIAL: Final = re.compile(r"[\\`*_\[\]~$]|<\S|&\S|^[#>]+$|://|www\.|@", re.IGNORECASE)
+_BACKTICKS: Final = re.compile("`+")
 #: A word without the punctuation around it.
 _WORD: Final = re.compile(r"([(\"']*)(.*?)([)\"',.;:!?]*)")
 #: A backslash before punctuation makes it plain: where code would touch code.
@@ -164,7 +165,7 @@ def markdown_prose(text: str) -> str:
 
 def _finding(number: int, finding: Finding) -> str:
     tables = ", ".join(f"`{table}`" for table in finding.tables)
-    details = finding_parts(finding, markdown_prose, _code, tables)
+    details = finding_parts(finding, markdown_prose, _fenced, tables)
     # What belongs to an item stands below its first word.
     indent = " " * len(f"{number}. ")
     label = finding.severity or finding.kind
@@ -176,8 +177,8 @@ def _remark(finding: Finding) -> str:
     text = f"- **{markdown_prose(finding.title)}.** {markdown_prose(finding.details)} "
     text += markdown_prose(finding.recommendation)
     if finding.record:
-        text += f" Record next time: {_code(finding.record)}"
-    return f"{text} {NCU_LABEL}: {_code(finding.ncu)}" if finding.ncu else text
+        text += f" Record next time: {_fenced(finding.record)}"
+    return f"{text} {NCU_LABEL}: {_fenced(finding.ncu)}" if finding.ncu else text
 
 
 def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:
@@ -206,8 +207,15 @@ def _cell(text: str, field: Field) -> str:
 
 
 def _code(text: str) -> str:
-    body = text.replace("`", "'").replace("\n", " ").strip()
+    body = cleaned(text).replace("`", "'").strip()
     return f"`{body}`" if body else ""
+
+
+def _fenced(text: str) -> str:
+    """Return what is to be copied, unchanged: more backticks than it has together around it."""
+    longest_n = max(map(len, _BACKTICKS.findall(text)), default=0)
+    space = " " if longest_n else ""
+    return f"{'`' * (longest_n + 1)}{space}{text}{space}{'`' * (longest_n + 1)}"
 
 
 def _plain(text: str, *, after_code: bool, before_code: bool) -> str:
@@ -228,4 +236,4 @@ def _literal(word: str, *, beside_code: bool) -> str:
     before, inside, after = _WORD.fullmatch(word).groups()  # type: ignore[union-attr]
     if not inside or _SPECIAL.search(before + after):
         before, inside, after = "", word, ""
-    return f"{before}`` {inside} ``{after}" if "`" in inside else f"{before}`{inside}`{after}"
+    return f"{before}{_fenced(inside)}{after}"

@@ -18,6 +18,7 @@ from typing import Final
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.trace.kernel_launches import NcuLaunches
+from nsys_llm.view.text import cleaned
 
 #: What stands before the command. What ran before the capture began is not in the report.
 NCU_LABEL: Final = "Nsight Compute (counted from the start of the capture)"
@@ -31,16 +32,20 @@ def ncu_commands(launches: NcuLaunches, ranks: Sequence[int]) -> list[str | None
         ranks: That of each launch.
 
     Returns:
-        None where the launch cannot be counted, or its function has no name.
+        None where the launch cannot be counted, or its function has no name or one that cannot be
+        typed: characters of it control a terminal, hide or turn text around.
     """
     rows = zip(launches.function, launches.skip_n.tolist(), launches.graph_node, ranks, strict=True)
     return [
-        None if function is None or skip_n == NULL_INT else _command(function, skip_n, node, rank)
+        None
+        if not function or skip_n == NULL_INT or cleaned(function) != function
+        else _command(function, skip_n, node, rank)
         for function, skip_n, node, rank in rows
     ]
 
 
 def _command(function: str, skip_n: int, graph_node: bool, rank: int) -> str:
+    """Return what a shell takes as it is: whoever shows it changes nothing of it."""
     words = [
         *("ncu", "--kernel-name", f"regex:^{re.escape(function)}$"),
         *("--launch-skip", str(skip_n), "--launch-count", "1"),

@@ -164,11 +164,12 @@ def arrow_table(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
     """Return the frame as Arrow, with unit and meaning in each field, and pandas' own record."""
     data = pa.Table.from_pandas(frame, preserve_index=table.index is not None)
     declared = {column.name: column for column in table.columns}
-    fields = [_field(declared[name]) for name in data.column_names]
+    fields = [arrow_field(declared[name]) for name in data.column_names]
     return data.cast(pa.schema(fields, metadata=data.schema.metadata))
 
 
-def _field(column: Column) -> pa.Field:
+def arrow_field(column: Column) -> pa.Field:
+    """Return a column as its file has it."""
     return pa.field(
         column.name,
         ARROW_TYPES[column.dtype],

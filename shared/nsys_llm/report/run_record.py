@@ -10,7 +10,9 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm import __version__
+from nsys_llm.core.console import escaped_lines
 from nsys_llm.core.errors import ExitCode
+from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.what_if import unnamed
 from nsys_llm.profile.sqlite.native import decoder
@@ -57,13 +59,13 @@ def run_record(
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write report.json."""
-    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    text = escaped_lines(json.dumps(record, indent=2, ensure_ascii=False)) + "\n"
     (folder / REPORT_NAME).write_text(text, encoding="utf-8")
 
 
 # Absolute paths stand in the .nsys-analysis file alone.
 _PATH_OPTIONS: Final = frozenset(
-    {"input", "output", "export_dir", "rank_map", "baseline", "baselines"}
+    {"input", "output", "export_dir", "rank_map", "baseline", "baselines", ROOTS}
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm import __version__
-from nsys_llm.core.console import Console
+from nsys_llm.core.console import Console, escaped_lines
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.gates import FAIL, NOT_COMPARABLE
 from nsys_llm.manifest.manifest import Manifest
@@ -49,7 +49,7 @@ def decide(
 ) -> list[str]:
     """Write verdict.json, show each gate that did not pass, and return the lines of the summary."""
     record = _record(manifest, tables, code, answer)
-    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    text = escaped_lines(json.dumps(record, indent=2, ensure_ascii=False)) + "\n"
     (folder / VERDICT_NAME).write_text(text, encoding="utf-8")
     words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided"}
     for gate in record["gates"]:

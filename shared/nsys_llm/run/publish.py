@@ -74,7 +74,8 @@ class OutputFolder:
     final: Path
     on_published: Callable[[Path], None] | None
 
-    def __init__(self, wanted: str | None, default: str, *, replace: bool) -> None:
+    def __init__(self, wanted: str | None, default: str, *, replace: bool | None) -> None:
+        """Take where to write, and whether to replace a result there; None: nobody can ask to."""
         self._pattern = wanted or f"{default.replace('%', '%%')}-%n"
         self._replace = replace
         self.final = self._expanded()
@@ -142,11 +143,12 @@ class OutputFolder:
                 "another --output."
             ) from error
 
-    def publish(self, analysis: dict[str, Any]) -> Path:
+    def publish(self, analysis: dict[str, Any] | None) -> Path:
         """Write the .nsys-analysis file, move the folder into place, and return that place.
 
         Args:
-            analysis: Content of the file; `Files` is added: every file that was written.
+            analysis: Content of the file; `Files` is added: every file that was written. None: no
+                such file, of what is no result of a recipe.
 
         Raises:
             OutputError: The final place was taken meanwhile, or cannot be written.
@@ -157,21 +159,22 @@ class OutputFolder:
                 pass
         return self.final
 
-    def _published(self, analysis: dict[str, Any], written: set[str]) -> bool:
+    def _published(self, analysis: dict[str, Any] | None, written: set[str]) -> bool:
         """Move the folder into place; False if another run took its number meanwhile."""
         if os.path.lexists(self.final):
             # A name without a number stays the same.
             self.final = self._expanded()
         name = f"{self.final.name}{ANALYSIS_SUFFIX}"
         record = self.path / name
-        text = json.dumps({**analysis, "Files": sorted([name, *written])}, indent=4)
-        record.write_text(text, encoding="utf-8")
+        if analysis is not None:
+            text = json.dumps({**analysis, "Files": sorted([name, *written])}, indent=4)
+            record.write_text(text, encoding="utf-8")
         try:
             self._move()
         except (OSError, OutputError):
             if not os.path.lexists(self.final) or self._expanded() == self.final:
                 raise
-            record.unlink()
+            record.unlink(missing_ok=True)
             return False
         return True
 
@@ -225,11 +228,10 @@ def _settle(aside: Path, final: Path) -> None:
         discard(aside, scratch_place(final.parent, final.name))
 
 
-def _require_replaceable(folder: Path, replace: bool) -> None:
+def _require_replaceable(folder: Path, replace: bool | None) -> None:
     if not replace:
-        raise OutputError(
-            f"{folder}: exists already; give --force-overwrite to replace it, or another --output."
-        )
+        either = "" if replace is None else "give --force-overwrite to replace it, or "
+        raise OutputError(f"{folder}: exists already; {either}choose another --output.")
     if (reason := _foreign(folder)) is not None:
         raise OutputError(f"{folder}: not replaced, {reason}; remove it, or choose another.")
 

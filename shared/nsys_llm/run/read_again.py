@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.file_state import Fingerprint, refuse_changed
 from nsys_llm.profile.inputs import ProfileInput, open_profile
@@ -83,8 +84,8 @@ def read_again(
         path, more = ranks[0].key.path, f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
         trace = None
         with Boundary(ProfileInput(path, f"{ranks[0].label}{more}")) as opening:
-            export_dir = options["export_dir"]
-            with open_profile(path, tables, export_dir=export_dir, again=True) as opened:
+            where = {"export_dir": options["export_dir"], "roots": options.get(ROOTS, EVERYWHERE)}
+            with open_profile(path, tables, again=True, **where) as opened:
                 refuse_changed(opened.path.name, ranks[0].known, opened.fingerprint)
                 trace = read_trace(opened, reads, options)
         for rank in ranks:

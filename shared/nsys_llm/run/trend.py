@@ -55,6 +55,7 @@ _SELECTING: Final = (
     *("filter_time", "filter_nvtx", "filter_projected_nvtx", "step", "step_kernel", "steps"),
     *("skip_warmup", "phase", "device", "ranks"),
 )
+_MOST_NS: Final = 1 << 63
 _TITLE_LENGTH: Final = 56
 _NAME_LENGTH: Final = 24
 
@@ -210,15 +211,17 @@ def _row(result: Result) -> dict[str, Any]:
     if result.recipe != _RECIPE:
         raise UsageError(f"{result.folder}: of {result.recipe}; trend takes results of {_RECIPE}.")
     ranks = result.tables["ranks"]
-    span_ns = float(ranks["span_ns"].sum())
+    classes = {f"{name}_ns": _sum_ns(ranks, f"{name}_ns") for name in WALL_CLASSES}
+    span_ns = _sum_ns(ranks, "span_ns")
     if not span_ns:
         raise UsageError(f"{result.folder}: no GPU work in it.")
     has_steps = bool(ranks["step_ns"].notna().all())
-    step_ns = float((ranks["step_ns"] if has_steps else ranks["span_ns"]).astype(float).mean())
-    classes = {f"{name}_ns": float(ranks[f"{name}_ns"].sum()) for name in WALL_CLASSES}
+    step_ns = _sum_ns(ranks, "step_ns" if has_steps else "span_ns") / len(ranks)
+    if step_ns < 1:
+        raise ValueError("steps that take no time")
     first = next((item for item in result.findings if item["kind"] == PERFORMANCE), None)
     return {
-        "run": result.folder.resolve().name,
+        "run": cleaned(result.folder.resolve().name),
         "version": str(result.report["version"]),
         "unit": str(ranks["step_unit"].iloc[0]) if has_steps else "run",
         "gpus_n": len(ranks),
@@ -230,6 +233,18 @@ def _row(result: Result) -> dict[str, Any]:
     }
 
 
+def _sum_ns(ranks: pd.DataFrame, column: str) -> float:
+    """Return a time of all GPUs in ns.
+
+    Raises:
+        ValueError: One is negative, or longer than a clock counts.
+    """
+    times_ns = ranks[column].astype(float)
+    if not times_ns.between(0, _MOST_NS).all():
+        raise ValueError(f"{column}: no time")
+    return float(times_ns.sum())
+
+
 def _kind(result: Result) -> dict[str, Any]:
     """Return what has to be the same in runs that are compared, by its name."""
     ranks, options = result.tables["ranks"], result.report["options"]
@@ -237,7 +252,10 @@ def _kind(result: Result) -> dict[str, Any]:
     return {
         "GPUs": sorted(gpu for rank in of_ranks for gpu in rank["gpus"]),
         "ranks": len(of_ranks),
-        "what a step is": sorted(set(ranks["step_name"].fillna("").tolist())),
+        "what a step is": (
+            sorted(set(ranks["step_name"].fillna("").tolist())),
+            bool(ranks["step_ns"].notna().all()),
+        ),
         "tracing of CUDA graphs": sorted({str(rank["cuda_graph_trace"]) for rank in of_ranks}),
         "filters": {name: options.get(name) for name in _SELECTING},
     }

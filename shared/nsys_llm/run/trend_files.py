@@ -10,11 +10,11 @@ from typing import Any, Final
 import pandas as pd
 import pyarrow.parquet as pq
 
-from nsys_llm.core.errors import OutputError
+from nsys_llm.core.console import escaped_lines
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.report.outputs import arrow_table
 from nsys_llm.report.verdict import VERDICT_NAME
-from nsys_llm.run.publish import expand_pattern
+from nsys_llm.run.publish import OutputFolder
 from nsys_llm.view.results import CONFIG, Results
 
 FIGURE_NAME: Final = "trend.html"
@@ -27,7 +27,7 @@ def write_trend(
     verdict: Mapping[str, Any],
     parts: Sequence[str],
 ) -> Path:
-    """Write a new folder, and return it.
+    """Write a new folder, whole or not at all, and return it.
 
     Args:
         output: As --output takes it.
@@ -39,20 +39,15 @@ def write_trend(
     Raises:
         OutputError: The folder exists, or cannot be written.
     """
-    folder = Path(expand_pattern(output))
     data = arrow_table(declared, table)
-    results = Results(folder, {declared.file: data})
+    results = Results(None, {declared.file: data})
     title = f"A step of each run. {str(verdict['answer']).partition(' (')[0]}"
     chart = results.chart(declared.file, kind="parts", title=title, y="run", parts=[*parts])
-    try:
-        folder.mkdir(parents=True)
-        pq.write_table(data, folder / f"{declared.file}.parquet")
-        text = json.dumps(verdict, indent=2, ensure_ascii=False) + "\n"
-        (folder / VERDICT_NAME).write_text(text, encoding="utf-8")
-        page = chart.figure().to_html(include_plotlyjs=True, config=CONFIG)
-        (folder / FIGURE_NAME).write_text(page, encoding="utf-8")
-    except FileExistsError as error:
-        raise OutputError(f"{folder}: exists already; choose another --output.") from error
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be written ({error.strerror}).") from error
-    return folder
+    with OutputFolder(output, declared.file, replace=None) as folder:
+        with folder.writing():
+            pq.write_table(data, folder.path / f"{declared.file}.parquet")
+            text = escaped_lines(json.dumps(verdict, indent=2, ensure_ascii=False)) + "\n"
+            (folder.path / VERDICT_NAME).write_text(text, encoding="utf-8")
+            page = chart.figure().to_html(include_plotlyjs=True, config=CONFIG)
+            (folder.path / FIGURE_NAME).write_text(page, encoding="utf-8")
+        return folder.publish(None)

@@ -13,6 +13,7 @@ from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.finder import found_steps
 from nsys_llm.analyses.wall.split import map_wall
+from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest, timeline_reads
 from nsys_llm.profile.capture import read_facts
@@ -97,6 +98,7 @@ def _map_profile(
         tables,
         export_dir=options.get("export_dir"),
         nsys=options.get("nsys"),
+        roots=options.get(ROOTS, EVERYWHERE),
     ) as opened:
         facts, known = read_facts(opened), opened.fingerprint
         export = str(opened.path) if opened.stays_made else None

@@ -24,6 +24,8 @@ PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "inpu
 _PROSE_LENGTH: Final = 200
 #: Likewise; of several sentences the first is shown, and never cut amid its numbers.
 ANSWERS: Final = frozenset({"answer"})
+#: Columns of what is made to be copied: it is never cut.
+_COPIED: Final = frozenset({"ncu"})
 _FORMULA: Final = frozenset("$\\")
 #: What a table holds, by the types that its manifest declares.
 ARROW_TYPES: Final = {
@@ -262,7 +264,7 @@ def _field(field: Any) -> Field:
 def _cells(values: Sequence[Any], field: Field, length: int) -> list[tuple[str, str]]:
     """Return the texts of a column, as short as they are shown and whole."""
     whole = [shown(value, field) for value in values]
-    if field.numeric:
+    if field.numeric or field.name in _COPIED:
         return list(zip(whole, whole, strict=True))
     if field.name in ANSWERS:
         return [(first_sentence(text), text) for text in whole]

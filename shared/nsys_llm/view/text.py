@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
@@ -23,11 +24,9 @@ _BYTE_STEPS: Final = (
     (1, "B"),
 )
 _FIGURES: Final = 3
-#: Controls, line ends, marks that turn the direction of writing, and marks without a width: they
-#: would hide or forge what is shown.
-_UNPRINTABLE: Final = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]+"
-)
+#: Categories of Unicode: controls, formats (of direction, and without a width), surrogates, line
+#: ends. They would hide or forge what is shown.
+_UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 #: A name in backticks, or, as a group, what stands between two sentences.
 _NAME_OR_NEXT: Final = re.compile(r"`[^`]*`|(?<=\.)(?<!\bvs\.)(\s+)(?=[A-Z`])")
 #: Ratios from which on a change is a factor.
@@ -36,7 +35,11 @@ _TIMES: Final = 3.0
 
 def cleaned(text: object) -> str:
     """Return a text on one line, without what would hide or forge what is shown."""
-    return _UNPRINTABLE.sub(" ", str(text))
+    line = str(text)
+    if line.isprintable():
+        return line
+    marked = ("\0" if unicodedata.category(item) in _UNPRINTABLE else item for item in line)
+    return re.sub("\0+", " ", "".join(marked))
 
 
 def counted(n: int, noun: str, many: str | None = None) -> str:

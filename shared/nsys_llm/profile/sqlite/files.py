@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import quote
 
 from nsys_llm.core.errors import ProfileError
+from nsys_llm.core.rooted import Roots
 from nsys_llm.profile.file_state import FileState
 
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -58,16 +59,16 @@ def read_only_uri(path: Path) -> str:
     return f"{uri}&immutable=1"
 
 
-def check_file(path: Path) -> FileState:
+def check_file(path: Path, roots: Roots) -> FileState:
     """Return the state of a file; refuse what is no SQLite file, or not all of one.
 
     Raises:
         ProfileError: The file is missing, empty, truncated, or no database.
     """
     try:
-        with path.open("rb") as file:
+        with roots.opened(path) as place, place.open("rb") as file:
             header = file.read(100)
-        state = file_state(path)
+            state = FileState.of(os.fstat(file.fileno()))
     except OSError as error:
         raise ProfileError(f"{path.name}: cannot be read ({error.strerror}).") from error
     if state.size_bytes == 0:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.file_state import Fingerprint, fingerprint
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
@@ -76,13 +77,11 @@ class SqliteProfile:
     kind: Final = "sqlite"
     stays_made: Final = False
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._state = check_file(path)
+    def __init__(self, path: Path, roots: Roots = EVERYWHERE) -> None:
+        self.path, self._roots = path, roots
+        self._state = check_file(path, roots)
         self._uri = read_only_uri(path)
-        self._database = self._guarded(
-            lambda: sqlite3.connect(self._uri, uri=True, timeout=_BUSY_SECONDS)
-        )
+        self._database = self._guarded(self._connected)
         # Rows that are read over and over because pages lead back to each other.
         steps_n = max(self._state.size_bytes // _BYTES_PER_STEP, _LEAST_STEPS)
         self._database.set_progress_handler(_limit(steps_n), _INSTRUCTIONS_PER_STEP)
@@ -221,7 +220,8 @@ class SqliteProfile:
         if (places := plain_places(fields, [source.columns[name] for name in columns])) is None:
             raise UnexpectedCell
         root_page = self._tables[source.nsys]
-        arrays = read_integers(self.path, root_page, len(fields), places, most_rows)
+        with self._roots.opened(self.path) as place:
+            arrays = read_integers(place, root_page, len(fields), places, most_rows)
         return dict(zip(columns, arrays, strict=True))
 
     def _bulk(self, source: TableSource, columns: Sequence[str]) -> Table:
@@ -234,13 +234,23 @@ class SqliteProfile:
             }
         )
 
+    def _connected(self) -> sqlite3.Connection:
+        with ExitStack() as failed:
+            with self._roots.same(self.path):
+                database = sqlite3.connect(self._uri, uri=True, timeout=_BUSY_SECONDS)
+                failed.callback(database.close)
+            failed.pop_all()
+        return database
+
     def _opened(self) -> adbc_driver_manager.AdbcConnection:
         """Return the driver's connection, opened for the first query, closed with the profile."""
         if self._connection is None:
             database = adbc_driver_sqlite.connect(self._uri)
             self._driver.callback(database.close)
-            self._connection = adbc_driver_manager.AdbcConnection(database)
-            self._driver.callback(self._connection.close)
+            with self._roots.same(self.path):
+                connection = adbc_driver_manager.AdbcConnection(database)
+                self._driver.callback(connection.close)
+            self._connection = connection
         return self._connection
 
     def _batches(self, query: str) -> list[Any]:
