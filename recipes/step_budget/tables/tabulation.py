@@ -23,7 +23,7 @@ from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_rows, statistics
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
-from .what_if import replay_rows
+from .what_if import replay_rows, unanswered
 
 _TABLES: Final = (
     *("job_steps", "device_steps", "step_classes", "ceilings", "path", "rank_edges"),
@@ -42,8 +42,10 @@ def tabulate(
     steps = device_steps(rows, meetings)
     job, reason = job_steps(rows, meetings)
     of_job, lost = _of_job(rows, meetings, job, partial.verdicts, options)
+    why_not = reason or lost
     return {
         **dict.fromkeys(_TABLES, ()),
+        "what_if": unanswered(options, why_not) if why_not else (),
         "device_steps": device_columns(steps, job),
         "rank_edges": _edge_columns(rows, meetings, reason, lost),
         **of_job,

@@ -41,10 +41,12 @@ _MOST_LATE: Final = 4
 _NO_FIX: Final = (None, "profiler", "slow_stage")
 
 REASONS: Final[Mapping[str, str]] = {
+    "no_steps": "no step is whole on all of its ranks",
     "too_large": "a rank has too many waits and events to be replayed",
     "circle": "by the recorded rows, some operations depend on each other in a circle",
     "residual": "replayed with the usual lags, steps take other times than were recorded",
 }
+_NOT_THERE: Final = "no rank has such a computation, call, label or matched collective"
 
 
 def replay_rows(
@@ -53,37 +55,49 @@ def replay_rows(
     verdicts: Sequence[RankVerdict],
     options: Mapping[str, Any],
 ) -> tuple[dict[str, list[dict[str, Any]]], str | None]:
-    """Return the rows of the tables replay and what_if, and why the latter has none."""
-    counted = paths.job.counted
-    rows: dict[str, list[dict[str, Any]]] = {"replay": [], "what_if": []}
-    reason: str | None = None
-    if counted.size:
-        asked = [parse_change(text) for text in options["what_if"] or ()]
-        named = _named(paths, meetings, {*_changes(paths, verdicts), *asked})
-        replay = replays(paths.rows, meetings, paths.job, named)
-        if isinstance(replay, str):
-            reason = REASONS[replay]
-        else:
-            rows["replay"], off_pct = _residuals(paths, replay)
-            if off_pct > MOST_RESIDUAL_PCT:
-                reason = REASONS["residual"]
-            else:
-                tried = _what_if(paths, replay, named)
-                shown = {change: change for change in asked}
-                if options["anonymize"]:
-                    # A name that the job does not have is a text of whoever typed it.
-                    hidden = unnamed([change.text for change in asked])
-                    unknown = [change for change in asked if change not in named]
-                    shown |= {change: hidden[change.text] for change in unknown}
-                tried += [_nothing(paths, shown[change]) for change in {*asked} - {*named}]
-                texts = {change.text for change in shown.values()}
-                rows["what_if"] = sorted(tried, key=lambda row: _place(row, texts))
-    return rows, reason
+    """Return the rows of the tables replay and what_if, and why no change is replayed."""
+    if not paths.job.counted.size:
+        return {}, REASONS["no_steps"]
+    asked = _asked(options)
+    named = _named(paths, meetings, {*_changes(paths, verdicts), *asked})
+    replay = replays(paths.rows, meetings, paths.job, named)
+    if isinstance(replay, str):
+        return {}, REASONS[replay]
+    residuals, off_pct = _residuals(paths, replay)
+    if off_pct > MOST_RESIDUAL_PCT:
+        return {"replay": residuals}, REASONS["residual"]
+    tried = _what_if(paths, replay, named)
+    lost = unanswered(options, _NOT_THERE, {*asked} - {*named})
+    now_ns = float(paths.wall_ns[paths.job.counted].mean())
+    tried += [{**row, "now_ns": now_ns} for row in lost]
+    texts = {change.text for change in asked} | {row["change"] for row in lost}
+    return {"replay": residuals, "what_if": sorted(tried, key=lambda row: _place(row, texts))}, None
+
+
+def _asked(options: Mapping[str, Any]) -> list[ReplayChange]:
+    return [parse_change(text) for text in options["what_if"] or ()]
+
+
+def unanswered(
+    options: Mapping[str, Any], reason: str, changes: set[ReplayChange] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of what_if for changes that were asked for and not replayed; None: all."""
+    asked = _asked(options)
+    shown = dict(zip(asked, asked, strict=True))
+    if options["anonymize"]:
+        # A name that the job does not have is a text of whoever typed it.
+        hidden = unnamed([change.text for change in asked])
+        shown = {change: hidden[change.text] for change in asked}
+    return [
+        {"change": new.text, "what": new.what, "name": new.name or None, "reason": reason}
+        for change, new in shown.items()
+        if changes is None or change in changes
+    ]
 
 
 def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, str]:
     """Return the place of a row: what was asked for first, then by gain."""
-    gain_ns = row["gain_ns"]
+    gain_ns = row.get("gain_ns")
     return row["change"] not in asked, gain_ns is None, -(gain_ns or 0.0), row["change"]
 
 
@@ -206,9 +220,3 @@ def _served_ns(paths: JobPaths) -> float:
                 fixed_ns = device.rungs_ns[step, 0] + device.no_work_ns[step]
                 least_ns = max(least_ns, float(fixed_ns.mean()))
     return least_ns
-
-
-def _nothing(paths: JobPaths, change: ReplayChange) -> dict[str, Any]:
-    now_ns = float(paths.wall_ns[paths.job.counted].mean())
-    what = {"change": change.text, "what": change.what, "name": change.name or None}
-    return {**what, "now_ns": now_ns, "gain_ns": None}

@@ -37,6 +37,18 @@ def test_of_machines_apart_steps_are_joined_by_position_and_nothing_is_certain(t
     assert [finding.rule for finding in findings(tables)].count("clocks_apart") == 1
 
 
+def test_a_change_that_is_not_replayed_has_the_reason_in_its_row(tmp_path):
+    asked = ("--what-if", "rank:rank1", "--what-if", "rank:rank7")
+    apart = tables_of(tmp_path / "apart", "step_budget", ("one", "two"), *asked)["what_if"]
+    assert list(apart["change"]) == ["rank:rank1", "rank:rank7"]
+    assert apart["gain_ns"].isna().all()
+    assert apart["reason"].str.contains("not aligned").all()
+    tied = tables_of(tmp_path / "tied", "step_budget", ("one", "one"), *asked)["what_if"]
+    tied = tied.set_index("change")
+    assert tied["reason"].notna().to_dict() == {name: name == "rank:rank7" for name in tied.index}
+    assert tied["gain_ns"].isna().equals(tied["reason"].notna())
+
+
 @pytest.mark.slow
 def test_the_first_screen_says_so(tmp_path):
     rules = tables_of(tmp_path, "llm_overview", ("one", "two"))["all_findings"]["rule"]
