@@ -108,10 +108,15 @@ class ClockWorld:
         ppm: Sequence[float] | None = None,
         hosts: Sequence[str] | None = None,
         streams: Mapping[tuple[int, int], int] | None = None,
+        slews: Sequence[Sequence[tuple[float, float]]] | None = None,
     ) -> MatchedCollectives:
-        """Show it to the product, one report a rank, each with a clock of its own."""
+        """Show it to the product, one report a rank, each with a clock of its own.
+
+        Args:
+            slews: Of each rank, by how many ppm its clock runs faster from when on.
+        """
         offset = [0] * self.ranks_n if offset_ns is None else offset_ns
-        rate = [0.0] * self.ranks_n if ppm is None else ppm
+        rates = slews or [[(0, rate)] for rate in ppm or [0.0] * self.ranks_n]
         kernels = {communicators.stream: communicators.kernel for communicators in self.sets}
         ranks, parts = [], {}
         for rank in range(self.ranks_n):
@@ -124,8 +129,8 @@ class ClockWorld:
                     "all_reduce",
                     0,
                     (streams or {}).get((rank, stream), stream),
-                    _seen(self.start_ns[rank, stream][kept], offset[rank], rate[rank]),
-                    _seen(self.end_ns[rank, stream][kept], offset[rank], rate[rank]),
+                    _seen(self.start_ns[rank, stream][kept], offset[rank], rates[rank]),
+                    _seen(self.end_ns[rank, stream][kept], offset[rank], rates[rank]),
                     0,
                     0,
                 )
@@ -151,8 +156,12 @@ def names(collectives: MatchedCollectives) -> list[str]:
     ]
 
 
-def _seen(true_ns: np.ndarray, offset_ns: int, ppm: float) -> np.ndarray:
-    return true_ns + offset_ns + np.rint(true_ns * (ppm * 1e-6)).astype(np.int64)
+def _seen(
+    true_ns: np.ndarray, offset_ns: int, rates: Sequence[tuple[float, float]]
+) -> np.ndarray:
+    from_ns, ppm = np.array(rates).T
+    spans = np.clip(true_ns[:, None] - from_ns, 0, np.append(np.diff(from_ns), np.inf))
+    return true_ns + offset_ns + np.rint(spans @ (ppm * 1e-6)).astype(np.int64)
 
 
 def _facts(host: str) -> CaptureFacts:

@@ -75,12 +75,12 @@ def test_a_rank_too_many_and_a_rank_too_few_are_noticed(seed):
     mixed = [0, 1, 2, 3, 5]
     assert not is_one_communicator(start[mixed], end[mixed])
     parties = [
-        Party.of(members, [start[rank] for rank in members], [end[rank] for rank in members])
+        Party.of(members, 0, [start[rank] for rank in members], [end[rank] for rank in members])
         for members in ([0, 1, 2], [3], [4, 5, 6, 7])
     ]
     # Rank 3 leaves with 0 to 2; the other group is another one, though in lockstep.
     assert shared_with_outsiders(parties, [0, 2]) == [True, False]
-    whole = Party.of(range(4), start[:4], end[:4])
+    whole = Party.of(range(4), 0, start[:4], end[:4])
     assert shared_with_outsiders([whole, parties[2]], [0, 1]) == [False, False]
 
 

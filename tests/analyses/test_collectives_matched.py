@@ -10,6 +10,7 @@ from clock_world import ClockWorld, Communicators, matched_waits
 from effort import nightly_but
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
 
 #: Ways to divide eight ranks: all, two nodes, across nodes, pairs.
 DIVISIONS = [
@@ -49,6 +50,45 @@ def test_clocks_that_drift_over_20_s_split_no_communicator(seed):
     for clock, fit in enumerate(matched.clocks):
         assert fit.root == 0
         assert 1e6 * fit.rate == pytest.approx(ppm[clock] - ppm[0], abs=0.1)
+
+
+def slewed(rng, length_ns):
+    """Return how two nodes slew their clocks: other rates in each quarter."""
+    quarters = np.arange(4) * length_ns / 4
+    turns = np.array((1, -1, 1, -1))
+    rates = [way * turns * rng.uniform(100, 400, 4) for way in (1, -1)]
+    nodes = [[*zip(quarters, some, strict=True)] for some in rates]
+    return [nodes[0]] * 4 + [nodes[1]] * 4
+
+
+@pytest.mark.parametrize("lone", [False, True], ids=["halves", "a rank alone"])
+def test_a_communicator_that_slewing_clocks_cut_is_not_believed(lone):
+    rng = np.random.default_rng(1)
+    world = ClockWorld.run(
+        8, [Communicators(7, DIVISIONS[0])], steps=300, compute_ns=5e6, rng=rng, scatter=0.02
+    )
+    slews = slewed(rng, world.length_ns)
+    slews = [*[slews[0]] * 7, slews[-1]] if lone else slews
+    hosts = [f"node{slew is slews[-1]}" for slew in slews]
+    matched = world.matched(hosts=hosts, slews=slews)
+    assert not matched.is_aligned
+    assert [len(sequence.owners) for sequence in matched.sequences] == ([7] if lone else [4, 4])
+    assert {sequence.confidence for sequence in matched.sequences} == {LOW_CONFIDENCE}
+    for owner in range(7):
+        waiting, transfer = waiting_and_transfer(matched.sequences, owner)
+        assert not len(waiting) + len(transfer)
+
+
+@pytest.mark.parametrize("scatter", [0.1, 0.02])
+def test_replicas_on_machines_apart_are_believed(scatter):
+    rng = np.random.default_rng(1)
+    sets = [Communicators(7, DIVISIONS[1])]
+    world = ClockWorld.run(8, sets, steps=300, compute_ns=5e6, rng=rng, scatter=scatter)
+    hosts = [f"node{rank // 4}" for rank in range(8)]
+    matched = world.matched(hosts=hosts, slews=slewed(rng, world.length_ns))
+    assert not matched.is_aligned
+    assert {sequence.confidence for sequence in matched.sequences} == {"high"}
+    assert_within(world, matched)
 
 
 def test_64_ranks_on_clocks_of_their_own_keep_their_waits():

@@ -114,7 +114,7 @@ def align(reference: Executions, other: Executions, trust_ns: int) -> Alignment 
 
 def _best_lag(reference: Executions, other: Executions, trust_ns: int) -> tuple[int, int]:
     """Return how many executions earlier the other one begins, and its clock's offset."""
-    lags, pairs_n = _lags(reference, other, trust_ns)
+    lags, pairs_n = likely_lags(reference, other, trust_ns)
     first = np.maximum(0, -lags)
     steps = np.arange(min(_SAMPLE, int(pairs_n.max())))
     rows = first[:, None] + (pairs_n[:, None] * steps) // steps.size
@@ -160,7 +160,9 @@ def _without_drift(times_ns: IntArray, apart: IntArray, spread: IntArray) -> Int
     return np.where(_DRIFT * without <= spread, without, spread)
 
 
-def _lags(reference: Executions, other: Executions, trust_ns: int) -> tuple[IntArray, IntArray]:
+def likely_lags(
+    reference: Executions, other: Executions, trust_ns: int
+) -> tuple[IntArray, IntArray]:
     """Return the shifts of the ordinal to try, and how many pairs each leaves."""
     n, m = len(reference), len(other)
     rows = (m * np.arange(min(m, _SAMPLE))) // min(m, _SAMPLE)

@@ -15,12 +15,11 @@ from nsys_llm.analyses.collectives.cohesion import is_one_communicator
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE, met_confidence
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
-from nsys_llm.analyses.collectives.outsiders import Party, shared_with_outsiders
+from nsys_llm.analyses.collectives.outsiders import Party, is_cut, shared_with_outsiders
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
 from nsys_llm.analyses.collectives.p2p_streams import programs
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.clock_lines import ClockLine
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets, one_clock
@@ -199,7 +198,8 @@ def match_collectives(
     ]
     recorded_ns = _recorded_ns(devices, fits, coarse_ns)
     shown = [_sequenced(sequence, fits, coarse_ns, recorded_ns) for sequence in matched]
-    shown = _with_confidence(shown, lanes, [fit.line for fit in fits])
+    is_aligned = not aligned or source == _STEADY or len({fit.root for fit in fits}) < 2
+    shown = _with_confidence(shown, lanes, fits, coarse_ns, is_aligned=is_aligned)
     sources = _sources(fits, source or _UNKNOWN if aligned else _OFF)
     return MatchedCollectives(
         devices=tuple(devices),
@@ -210,7 +210,7 @@ def match_collectives(
         coarse_ns=tuple(coarse_ns),
         clock_of=clock_of,
         recorded_ns=recorded_ns,
-        is_aligned=not aligned or source == _STEADY or len({fit.root for fit in fits}) < 2,
+        is_aligned=is_aligned,
     )
 
 
@@ -301,25 +301,39 @@ def _recorded_ns(
 
 
 def _with_confidence(
-    shown: Sequence[Sequenced], lanes: Sequence[Lane], lines: Sequence[ClockLine]
+    shown: Sequence[Sequenced],
+    lanes: Sequence[Lane],
+    fits: Sequence[ClockFit],
+    coarse_ns: Sequence[int],
+    *,
+    is_aligned: bool,
 ) -> list[Sequenced]:
     sure = [
         place for place, item in enumerate(shown) if is_one_communicator(item.start_ns, item.end_ns)
     ]
     parties: dict[str, list[Party]] = {}
     for item in (shown[place] for place in sure):
-        party = Party.of(item.owners, item.start_ns, item.end_ns)
+        root = fits[item.matched.lanes[0].clock].root
+        # As the lanes of others: on one clock as far as the reports tell.
+        times = ([at_ns + coarse_ns[root] for at_ns in of] for of in (item.start_ns, item.end_ns))
+        party = Party.of(item.owners, root, *times)
         parties.setdefault(item.kernel, []).append(party)
     judged_n = {kernel: len(some) for kernel, some in parties.items()}
     for lane in _unmatched([shown[place] for place in sure], lanes):
-        ahead_ns = lines[lane.clock].ahead_ns(lane.track.end_ns)
+        fit = fits[lane.clock]
+        ahead_ns = fit.line.ahead_ns(lane.track.end_ns)
         start, end = lane.track.start_ns - ahead_ns, lane.track.end_ns - ahead_ns
         if lane.kernel in parties:
-            parties[lane.kernel].append(Party.of((lane.owner,), (start,), (end,)))
-    shared = {
-        kernel: iter(shared_with_outsiders(some, range(judged_n[kernel])))
-        for kernel, some in parties.items()
-    }
+            parties[lane.kernel].append(Party.of((lane.owner,), fit.root, (start,), (end,)))
+    shared = {}
+    for kernel, some in parties.items():
+        of_kernel = shared_with_outsiders(some, range(judged_n[kernel]))
+        if not is_aligned:
+            of_kernel = [
+                is_one or is_cut(party, some)
+                for is_one, party in zip(of_kernel, some, strict=False)
+            ]
+        shared[kernel] = iter(of_kernel)
     sequences = list(shown)
     for place in sure:
         sequences[place] = replace(shown[place], is_sure=not next(shared[shown[place].kernel]))

@@ -3,6 +3,10 @@
 A communicator that lacks one of its ranks, or that shares a stream with a larger one, looks well by
 itself. But some rank outside leaves collectives at the same instants, and not because it happened
 to come last at the same time (see `cohesion`). Then it is not known whose collectives these are.
+
+Where nothing ties two clocks, a communicator that has ranks on both looks like two: a clock that is
+slewed is no line. But its parts go along with each other: from one collective to the next their
+ends move no farther apart than clocks run, whoever comes last.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.collectives.alignment import WALL_CLOCK_NS, Executions, likely_lags
 from nsys_llm.analyses.collectives.cohesion import slope_between
 from nsys_llm.numeric.intervals import IntArray
 
@@ -27,6 +32,17 @@ _LEAST_NS: Final = 1_000
 #: The slope of two communicators is 1, within this and two errors.
 _STEEP: Final = 0.9
 _ERRORS: Final = 2.0
+#: Clocks that are slewed run apart by so much (500 ppm each, as NTP does at most), beside the scatter
+#: of ends; looked at over so much time, or from one collective to the next.
+_MOST_SLEW: Final = 1000e-6
+_SCATTER_NS: Final = 3_000
+_STRIDE_NS: Final = 5_000_000
+#: The slope of parts of one communicator is 0, and of two 1.
+_HALF: Final = 0.5
+#: Fewer collectives lie on any line.
+_LEAST: Final = 5
+#: Parties that one is compared with, those with about as many collectives.
+_MOST_OTHERS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -35,29 +51,34 @@ class Party:
 
     Attributes:
         owners: Devices, by position.
+        root: The clock that theirs are tied to.
         last_start_ns: When the last of them comes; shape (collectives,).
     """
 
     owners: frozenset[int]
+    root: int
     last_start_ns: IntArray
     first_end_ns: IntArray
     last_end_ns: IntArray
 
     @classmethod
     def of(
-        cls, owners: Sequence[int], start_ns: Sequence[IntArray], end_ns: Sequence[IntArray]
+        cls,
+        owners: Sequence[int],
+        root: int,
+        start_ns: Sequence[IntArray],
+        end_ns: Sequence[IntArray],
     ) -> Party:
         """Return the party of ranks by when each comes and leaves; shape (collectives,) each."""
         start, first = np.maximum.reduce(start_ns), np.minimum.reduce(end_ns)
         order = np.argsort(first, kind="stable")
         last = np.maximum.reduce(end_ns)
-        return cls(frozenset(owners), start[order], first[order], last[order])
+        return cls(frozenset(owners), root, start[order], first[order], last[order])
 
     def only(self, kept: IntArray) -> Party:
         """Return it with some of its collectives."""
-        return Party(
-            self.owners, self.last_start_ns[kept], self.first_end_ns[kept], self.last_end_ns[kept]
-        )
+        times = (self.last_start_ns, self.first_end_ns, self.last_end_ns)
+        return Party(self.owners, self.root, *(at_ns[kept] for at_ns in times))
 
     def __len__(self) -> int:
         return self.first_end_ns.size
@@ -116,3 +137,37 @@ def _takes_part(party: Party, other: Party, shared_n: int, window_ns: int) -> bo
     near = inside & (2 * np.abs(left) <= period_ns)
     slope = slope_between((other.last_start_ns[row] - party.last_start_ns)[near], left[near])
     return not (slope.is_two and slope.value >= _STEEP - _ERRORS * slope.error)
+
+
+def is_cut(party: Party, others: Sequence[Party]) -> bool:
+    """Return whether ranks on clocks that nothing ties to those of a party may be part of it."""
+    apart = [other for other in others if other.root != party.root]
+    apart.sort(key=lambda other: abs(len(other) - len(party)))
+    return any(_goes_along(party, other) for other in apart[:_MOST_OTHERS])
+
+
+def _goes_along(party: Party, other: Party) -> bool:
+    """Return whether two parties leave together, as far as clocks can tell that are slewed."""
+    if min(len(party), len(other)) <= _LEAST:
+        return False
+    tracks = (Executions(some.last_start_ns, some.first_end_ns) for some in (party, other))
+    lags, pairs_n = likely_lags(*tracks, WALL_CLOCK_NS)
+    lags, pairs_n = lags[pairs_n > _LEAST], pairs_n[pairs_n > _LEAST]
+    period_ns = int(np.ptp(other.first_end_ns)) // (len(other) - 1)
+    stride = int(np.clip(_STRIDE_NS // max(period_ns, 1), 1, pairs_n.min() // 2))
+    sample = np.arange(min(_SAMPLE, int(pairs_n.max() - stride)))
+    rows = np.maximum(0, -lags)[:, None] + ((pairs_n - stride)[:, None] * sample) // sample.size
+
+    def moved(of_other: IntArray, of_party: IntArray, later_n: int) -> IntArray:
+        """Return how much farther apart both are some collectives later, shape (lags, sample)."""
+        there, rest = rows + lags[:, None], rows + later_n
+        apart_later = of_other[rest] - of_party[there + later_n]
+        return np.asarray(apart_later - (of_other[rows] - of_party[there]))
+
+    ends = other.first_end_ns, party.first_end_ns
+    away = np.median(np.abs(moved(*ends, stride)), axis=1)
+    best = int(away.argmin())
+    if away[best] > _SCATTER_NS + _MOST_SLEW * period_ns * stride:
+        return False
+    started = moved(other.last_start_ns, party.last_start_ns, 1)[best]
+    return slope_between(started, moved(*ends, 1)[best]).value < _HALF
