@@ -156,9 +156,7 @@ def names(collectives: MatchedCollectives) -> list[str]:
     ]
 
 
-def _seen(
-    true_ns: np.ndarray, offset_ns: int, rates: Sequence[tuple[float, float]]
-) -> np.ndarray:
+def _seen(true_ns: np.ndarray, offset_ns: int, rates: Sequence[tuple[float, float]]) -> np.ndarray:
     from_ns, ppm = np.array(rates).T
     spans = np.clip(true_ns[:, None] - from_ns, 0, np.append(np.diff(from_ns), np.inf))
     return true_ns + offset_ns + np.rint(spans @ (ppm * 1e-6)).astype(np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -34,7 +35,7 @@ from nsys_llm.taxonomy.step_names import (
     is_operator,
     unit_of,
 )
-from nsys_llm.trace.steps import StepKind
+from nsys_llm.trace.steps import SlowBegin, StepKind
 
 SEEDS = range(6)
 
@@ -350,14 +351,16 @@ def test_a_step_with_a_launch_that_did_not_run_before_the_end_of_the_capture_is_
     assert steps.full.tolist() == [True] * 5 + [False]
 
 
-def test_a_slow_first_step_is_warm_up_and_a_slow_later_one_is_not(tmp_path):
+@pytest.mark.parametrize(("first_ns", "warmup_n"), [(180_000, 2), (90_000, 0)])
+def test_a_slow_beginning_is_warm_up_and_a_pause_that_recurs_is_not(tmp_path, first_ns, warmup_n):
     world = StepWorld(2)
-    for step in range(6):
+    for step in range(8):
         with world.range(f"step {step}"):
             world.layers(step)
-            if step in (0, 4):
-                world.idle(90_000, 90_000)
-    assert found_in(world, tmp_path).warmup.tolist() == [True] + [False] * 5
+            if pause_ns := {0: 90_000, 1: first_ns, 5: 80_000}.get(step):
+                world.idle(pause_ns, pause_ns)
+    warmup = found_in(world, tmp_path).warmup
+    assert warmup.tolist() == [step < warmup_n for step in range(8)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -403,6 +406,19 @@ def test_a_run_has_the_step_of_most_ranks():
     assert common_step({0: kind("b"), 1: kind("a")}).name == "a"
     assert common_step({0: kind("a"), 1: kind("a", unit=LAYER), 2: kind("a")}).others == {1: "a"}
     assert common_step({0: None}) is None
+
+
+def test_a_step_is_warm_up_for_all_ranks_or_for_none():
+    slow = {
+        "decays": replace(kind("a"), begin=SlowBegin((90, 20), 5)),
+        "never": kind("a"),
+        "another": replace(kind("b"), begin=SlowBegin((90, 90, 90), 0)),
+    }
+    assert common_step(slow).warmup_n == 2
+    # A pause that recurs on another rank recurs.
+    recurs = replace(kind("a"), begin=SlowBegin((), 15))
+    assert common_step({**slow, "never": recurs}).warmup_n == 1
+    assert common_step({**slow, "never": replace(recurs, begin=SlowBegin((), 50))}).warmup_n == 0
 
 
 def test_the_choice_does_not_depend_on_the_order_of_ranks():

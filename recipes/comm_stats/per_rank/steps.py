@@ -74,7 +74,7 @@ def map_devices(view: RankView) -> tuple[CommDevice, ...]:
         has_steps = of_model and steps is not None and bool(steps.whole.any())
         if has_steps and steps is not None:
             # The first step begins with the first operation.
-            windows, whole = np.maximum(steps.window_ns, windows[:1, 0]), steps.whole
+            windows, whole = np.maximum(steps.window_ns, windows[:1, 0]), steps.complete
         wall = host = None
         if device in messages:
             wall, host = wall_of_steps(layers[device], windows), _host_idle(view, device, windows)
@@ -82,7 +82,10 @@ def map_devices(view: RankView) -> tuple[CommDevice, ...]:
         launches = tuple((name, n) for name, n in zip(names, counts, strict=True) if n)
         hidden = subtract_intervals(layers[device].communicating, layers[device].communication)
         rows.append(
-            CommDevice(windows, whole, has_steps, device, launches, hidden, wall, host),
+            CommDevice(
+                *(windows, whole, has_steps, device, launches, hidden, wall, host),
+                warmup_n=steps.warmup_n if has_steps and steps is not None else 0,
+            ),
         )
     return tuple(rows)
 

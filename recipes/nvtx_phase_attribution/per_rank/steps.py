@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.steps import warmup_steps
+from nsys_llm.analyses.steps.steps import slow_begin
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import RankTrace
-from nsys_llm.trace.steps import StepKind
+from nsys_llm.trace.steps import StepKind, warmup_n
 
 from .range_spans import gpu_spans
 from .rank_ops import RankOps
@@ -39,6 +39,7 @@ class StepRows:
         phase_ns: Shape (steps, phases), GPU time.
         work_ns: Likewise, without kernels that communicate, which wait for other ranks.
         phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
+        warmup_n: How many of the first steps are warm-up.
         full: Whether no end of the capture cuts it.
     """
 
@@ -58,8 +59,13 @@ class StepRows:
     phase_ns: IntArray
     work_ns: IntArray
     phase: IntArray
-    warmup: npt.NDArray[np.bool_]
+    warmup_n: int
     full: npt.NDArray[np.bool_]
+
+    @property
+    def warmup(self) -> npt.NDArray[np.bool_]:
+        """Return which steps are warm-up."""
+        return np.asarray(self.number < self.warmup_n)
 
     @property
     def steady(self) -> npt.NDArray[np.bool_]:
@@ -91,9 +97,10 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     phase = np.full(steps_n, -1, dtype=np.int64)
     if used.size:
         phase = np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), phase)
-    host_ns = steps.end_ns - steps.start_ns
+    # Here steps of one phase are alike.
+    begin = slow_begin(steps.end_ns - steps.start_ns, phase, steps.full)
     return StepRows(
-        kind=steps.kind,
+        kind=replace(steps.kind, begin=begin),
         names=tuple(str(steps.names[row]) for row in kept.tolist()),
         number=kept,
         first_ns=int(steps.start_ns[0]),
@@ -109,7 +116,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase_ns=phase_ns[kept],
         work_ns=work_by_phase[:, used][kept],
         phase=phase[kept],
-        warmup=warmup_steps(host_ns, phase)[kept],
+        warmup_n=warmup_n([begin]),
         full=steps.full[kept],
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -43,8 +44,7 @@ def step_columns(
     parts: Parts, frames: PhaseFrames, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
     """Return the tables steps, step_stats and phase_steps."""
-    steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
-    others = _others(parts)
+    steps, others = _steps_of(parts)
     counted = [(rank, rows) for rank, rows in steps if rank.key not in others]
     return {
         "steps": _rows(steps, options["tokens_per_step"]),
@@ -56,10 +56,11 @@ def step_columns(
 def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
     """Return the table rank_steps, a row for each rank, also for one without steps."""
     gpu_ns = dict(frames.ranks.groupby("rank")["gpu_ns"].sum())
-    others, rows = _others(parts), []
-    for rank, part in parts:
+    known, others = _steps_of(parts)
+    steps_of, rows = {rank.key: steps for rank, steps in known}, []
+    for rank, _ in parts:
         row = {**of_rank(rank), "counted": rank.key not in others, "steps_n": 0, "warmup_n": 0}
-        if (steps := part.steps) is not None:
+        if (steps := steps_of.get(rank.key)) is not None:
             values = {name: _known(of(steps)[steps.steady]) for name, of in _MEASURES.items()}
             medians = {
                 f"{name}_p50_ns": float(np.median(ns)) for name, ns in values.items() if ns.size
@@ -77,10 +78,17 @@ def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
     return rows
 
 
-def _others(parts: Parts) -> Set[RankKey]:
-    """Return the ranks whose steps are not those of the job, or that have none."""
+def _steps_of(parts: Parts) -> tuple[_Steps, Set[RankKey]]:
+    """Return the steps of each rank, warm-up as the job has it, and whose are not the job's."""
+    steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
     job = common_step({rank.key: part.steps.kind if part.steps else None for rank, part in parts})
-    return {rank.key for rank, _ in parts} if job is None else job.others.keys()
+    if job is None:
+        return steps, {rank.key for rank, _ in parts}
+    alike = [
+        (rank, rows if rank.key in job.others else replace(rows, warmup_n=job.warmup_n))
+        for rank, rows in steps
+    ]
+    return alike, job.others.keys()
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:

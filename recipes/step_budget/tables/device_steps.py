@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.critical_path.path import classes
-from nsys_llm.analyses.steps.steps import COUNTED, EMPTY
+from nsys_llm.analyses.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent, rank_columns
@@ -43,14 +43,14 @@ class DividedSteps:
         return np.flatnonzero([mark == COUNTED for mark in self.mark])
 
 
-def device_steps(rows: RankRows, meetings: Meetings) -> list[DividedSteps]:
+def device_steps(rows: RankRows, meetings: Meetings, job: Job | None) -> list[DividedSteps]:
     """Return the steps of every device of every rank, in order."""
     return [
         DividedSteps(
             place,
             rank,
             device,
-            _marks(budget, device),
+            _marks(place, budget, device, job),
             *_divided(place, budget, device, meetings),
         )
         for place, (rank, budget) in enumerate(rows)
@@ -101,12 +101,17 @@ def _of_job(steps: list[DividedSteps], sizes: list[int], job: Job | None) -> Any
     return pd.array(numbers, dtype="Int64")
 
 
-def _marks(budget: RankBudget, device: DeviceBudget) -> tuple[str, ...]:
-    window_ns = np.diff(device.edge_ns)
-    return tuple(
-        EMPTY if mark == COUNTED and not window else mark
-        for mark, window in zip(budget.mark, window_ns.tolist(), strict=True)
-    )
+def _marks(
+    place: int, budget: RankBudget, device: DeviceBudget, job: Job | None
+) -> tuple[str, ...]:
+    marks = np.array(budget.mark, dtype=object)
+    if job is not None:
+        own, warm = job.step[place], np.array(job.mark, dtype=object) == WARMUP
+        marks[marks == WARMUP] = COUNTED
+        rows = own[warm & (own >= 0)]
+        marks[rows[marks[rows] == COUNTED]] = WARMUP
+    marks[(marks == COUNTED) & (np.diff(device.edge_ns) == 0)] = EMPTY
+    return tuple(marks.tolist())
 
 
 def _divided(

@@ -10,7 +10,7 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.job_steps import LEAST_AGREEING, ahead_of_first
 from nsys_llm.analyses.steps.of_job import common_step
-from nsys_llm.analyses.steps.steps import COUNTED, EMPTY
+from nsys_llm.analyses.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.intervals import IntArray
 
 from .meetings import Meetings, RankRows
@@ -73,7 +73,8 @@ def job_steps(rows: RankRows, meetings: Meetings) -> tuple[Job | None, str | Non
     for place in working:
         first = -offsets[place] - low
         step[place, first : first + counts[place]] = np.arange(counts[place])
-    return _timed(rows, step, meetings), None
+    warmup_n = 0 if kind is None else kind.warmup_n
+    return _timed(rows, step, meetings, warmup_n), None
 
 
 def _offsets(
@@ -94,7 +95,7 @@ def _offsets(
     return offsets, None
 
 
-def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
+def _timed(rows: RankRows, step: IntArray, meetings: Meetings, warmup_n: int) -> Job:
     steps_n = step.shape[1]
     end_ns = np.full(steps_n, np.iinfo(np.int64).min)
     rank_of, device_of = np.full((2, steps_n), -1, dtype=np.int64)
@@ -112,17 +113,23 @@ def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
             end_ns[at], rank_of[at], device_of[at] = ends[later], place, index
     edge_ns = np.maximum.accumulate(np.concatenate(([min(begins)], end_ns)))
     ranks_n = (step >= 0).sum(axis=0)
-    return Job(edge_ns, step, _marks(rows, step, edge_ns, ranks_n), ranks_n, rank_of, device_of)
+    marks = _marks(rows, step, edge_ns, ranks_n, warmup_n)
+    return Job(edge_ns, step, marks, ranks_n, rank_of, device_of)
 
 
-def _marks(rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray) -> tuple[str, ...]:
+def _marks(
+    rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray, warmup_n: int
+) -> tuple[str, ...]:
     wall_ns = np.diff(edge_ns)
     marks = [COUNTED] * step.shape[1]
     most_n = int(ranks_n.max())
     for k in range(len(marks)):
         there = np.flatnonzero(step[:, k] >= 0).tolist()
         rank_marks = [rows[place][1].mark[step[place, k]] for place in there]
-        job_mark = next((mark for mark in rank_marks if mark != COUNTED), COUNTED)
+        # What is warm-up is not told by one rank.
+        job_mark = next((mark for mark in rank_marks if mark not in (COUNTED, WARMUP)), COUNTED)
+        if job_mark == COUNTED and (step[there, k] < warmup_n).any():
+            job_mark = WARMUP
         if job_mark == COUNTED and ranks_n[k] < most_n:
             job_mark = PARTIAL
         if job_mark == COUNTED and wall_ns[k] == 0:

@@ -39,8 +39,8 @@ def tabulate(
     """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
     meetings = meet(rows, matched(partial, ranks, options))
-    steps = device_steps(rows, meetings)
     job, reason = job_steps(rows, meetings)
+    steps = device_steps(rows, meetings, job)
     of_job, lost = _of_job(rows, meetings, job, partial.verdicts, options)
     why_not = reason or lost
     return {

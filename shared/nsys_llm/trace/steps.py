@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
+
+#: Warm-up takes longer by so many times what later steps do at most, else it recurs; ours.
+_DECAYS: Final = 2
+
+
+@dataclass(frozen=True)
+class SlowBegin:
+    """The first steps of a rank that take far longer than is usual for their kind.
+
+    Attributes:
+        beyond_ns: By how much each of them takes longer.
+        later_ns: The most by which a later step of those kinds does.
+    """
+
+    beyond_ns: tuple[int, ...] = ()
+    later_ns: int = 0
+
+
+def warmup_n(begins: Iterable[SlowBegin]) -> int:
+    """Return how many of the first steps are warm-up, of all ranks or of none.
+
+    Up to the last that is far slower than any later one, on whatever rank: a slow beginning decays.
+    """
+    every = list(begins)
+    later_ns = max((begin.later_ns for begin in every), default=0)
+    counts = (
+        number
+        for begin in every
+        for number, beyond_ns in enumerate(begin.beyond_ns, start=1)
+        if beyond_ns >= _DECAYS * later_ns
+    )
+    return max(counts, default=0)
 
 
 @dataclass(frozen=True)
@@ -18,12 +52,14 @@ class StepKind:
         name: What all of them share, see `nsys_llm.analyses.steps.steps.StepSpans`.
         unit: step, layer, graph or period.
         source: How they were found.
+        begin: Its slow first ones.
     """
 
     name: str
     unit: str
     source: str
     steps_n: int
+    begin: SlowBegin = SlowBegin()
 
 
 @dataclass(frozen=True)
@@ -32,13 +68,20 @@ class DeviceSteps:
 
     Attributes:
         window_ns: Shape (steps, 2), windows on the device, the profile's clock.
-        whole: Shape (steps,), which are full, no warm-up, and cut by no filter.
+        complete: Shape (steps,), which are full, and cut by no filter.
         has_steps: Whether they are steps: other windows stand for them where there are none.
+        warmup_n: How many of the first are warm-up.
     """
 
     window_ns: IntArray
-    whole: npt.NDArray[np.bool_]
+    complete: npt.NDArray[np.bool_]
     has_steps: bool
+    warmup_n: int = field(default=0, kw_only=True)
+
+    @property
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Which are complete and no warm-up."""
+        return np.asarray(self.complete & (np.arange(self.complete.size) >= self.warmup_n))
 
     @property
     def whole_ns(self) -> IntArray:

@@ -32,8 +32,8 @@ _LEAST_NS: Final = 1_000
 #: The slope of two communicators is 1, within this and two errors.
 _STEEP: Final = 0.9
 _ERRORS: Final = 2.0
-#: Clocks that are slewed run apart by so much (500 ppm each, as NTP does at most), beside the scatter
-#: of ends; looked at over so much time, or from one collective to the next.
+#: Clocks that are slewed run apart by so much (500 ppm each, as NTP does at most), beside the
+#: scatter of ends; looked at over so much time, or from one collective to the next.
 _MOST_SLEW: Final = 1000e-6
 _SCATTER_NS: Final = 3_000
 _STRIDE_NS: Final = 5_000_000
@@ -150,8 +150,8 @@ def _goes_along(party: Party, other: Party) -> bool:
     """Return whether two parties leave together, as far as clocks can tell that are slewed."""
     if min(len(party), len(other)) <= _LEAST:
         return False
-    tracks = (Executions(some.last_start_ns, some.first_end_ns) for some in (party, other))
-    lags, pairs_n = likely_lags(*tracks, WALL_CLOCK_NS)
+    mine, theirs = (Executions(some.last_start_ns, some.first_end_ns) for some in (party, other))
+    lags, pairs_n = likely_lags(mine, theirs, WALL_CLOCK_NS)
     lags, pairs_n = lags[pairs_n > _LEAST], pairs_n[pairs_n > _LEAST]
     period_ns = int(np.ptp(other.first_end_ns)) // (len(other) - 1)
     stride = int(np.clip(_STRIDE_NS // max(period_ns, 1), 1, pairs_n.min() // 2))

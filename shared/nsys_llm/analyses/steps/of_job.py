@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from nsys_llm.trace.steps import StepKind
+from nsys_llm.trace.steps import StepKind, warmup_n
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -19,11 +19,13 @@ class CommonStep(Generic[Key]):
         name: See `StepSpans`.
         others: What each rank calls a step that finds another one, or None where it finds none:
             such ranks are in no statistic of steps.
+        warmup_n: How many of the first steps are warm-up, of all other ranks.
     """
 
     name: str
     unit: str
     others: Mapping[Key, str | None]
+    warmup_n: int
 
 
 def common_step(ranks: Mapping[Key, StepKind | None]) -> CommonStep[Key] | None:
@@ -44,4 +46,5 @@ def common_step(ranks: Mapping[Key, StepKind | None]) -> CommonStep[Key] | None:
         for rank, kind in ranks.items()
         if kind is None or (kind.name, kind.unit) != (name, unit)
     }
-    return CommonStep(name, unit, others)
+    begins = [kind.begin for rank, kind in ranks.items() if kind and rank not in others]
+    return CommonStep(name, unit, others, warmup_n(begins))

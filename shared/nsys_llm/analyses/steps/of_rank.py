@@ -28,9 +28,9 @@ def device_steps(
     kept, devices = _kept(trace), {}
     for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
         windows = steps.windows_ns(device_id)
-        whole = steps.full & ~steps.warmup & (windows[:, 1] > windows[:, 0])
-        whole &= ~_cut(trace, steps, device_id, kept, by_window)
-        devices[device_id] = DeviceSteps(windows, whole, has_steps=True)
+        complete = steps.full & (windows[:, 1] > windows[:, 0])
+        complete &= ~_cut(trace, steps, device_id, kept, by_window)
+        devices[device_id] = DeviceSteps(windows, complete, has_steps=True, warmup_n=steps.warmup_n)
     return devices
 
 

@@ -14,7 +14,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import distinct, joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.steps import StepKind
+from nsys_llm.trace.steps import SlowBegin, StepKind, warmup_n
 
 #: How steps were found, in the order in which they are looked for.
 OPTION: Final = "--step"
@@ -76,14 +76,14 @@ class Steps(StepSpans):
     Attributes:
         full: Whether it is whole: neither an end of the capture nor a missing mark cuts it, and no
             device runs in it what was launched before the capture.
-        warmup: Whether it is one of the first that take far longer than the others of their kind.
+        begin: The first that take far longer than the others of their kind.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all.
     """
 
     full: _Mask
-    warmup: _Mask
+    begin: SlowBegin
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
     _windows_ns: dict[int, IntArray] = field(default_factory=dict, init=False, compare=False)
@@ -91,7 +91,17 @@ class Steps(StepSpans):
     @property
     def kind(self) -> StepKind:
         """What they are."""
-        return StepKind(self.name, self.unit, self.source, len(self))
+        return StepKind(self.name, self.unit, self.source, len(self), self.begin)
+
+    @property
+    def warmup_n(self) -> int:
+        """How many of the first are warm-up, as far as this rank tells."""
+        return warmup_n([self.begin])
+
+    @property
+    def warmup(self) -> _Mask:
+        """Which these are."""
+        return np.arange(len(self)) < self.warmup_n
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
@@ -140,10 +150,11 @@ def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: 
         inside = innermost(at_ns, spans.start_ns, spans.end_ns)
         step[some.rows] = np.where(at_ns == NULL_INT, -1, inside)
     step.setflags(write=False)  # several analyses of a rank share it
+    full = spans.closed & (spans.end_ns <= cut_from_ns)
     return Steps(
         **vars(spans),
-        full=spans.closed & (spans.end_ns <= cut_from_ns),
-        warmup=warmup_steps(spans.end_ns - spans.start_ns, kind),
+        full=full,
+        begin=slow_begin(spans.end_ns - spans.start_ns, kind, full),
         step=step,
         ops=ops.unread(),
     )
@@ -163,18 +174,21 @@ def between_marks(
     return StepSpans(name, unit, source, names, at_ns, ends, closed)
 
 
-def warmup_steps(length_ns: IntArray, kind: IntArray) -> _Mask:
-    """Return which of the first steps take more than twice the median of the others of their kind.
+def slow_begin(length_ns: IntArray, kind: IntArray, full: _Mask) -> SlowBegin:
+    """Return the first steps that take more than twice the median of the others of their kind.
 
     Args:
         length_ns: Shape (steps,), in order of time.
         kind: Shape (steps,), any code.
+        full: Shape (steps,): nothing later is told by one that is cut.
     """
-    slow = np.zeros(length_ns.shape, dtype=bool)
+    twice_ns = np.zeros(length_ns.shape, dtype=np.int64)
     for code in np.unique(kind).tolist():
-        rows = np.flatnonzero(kind == code)
-        slow[rows] = 2 * length_ns[rows] > _WARMUP_TIMES * _twice_median(length_ns[rows])
-    return np.logical_and.accumulate(slow)
+        twice_ns[kind == code] = _twice_median(length_ns[kind == code])
+    beyond_ns = (2 * length_ns - twice_ns) // 2
+    slow = np.logical_and.accumulate(2 * length_ns > _WARMUP_TIMES * twice_ns)
+    later = ~slow & full & np.isin(kind, kind[:1] if not slow.any() else kind[slow])
+    return SlowBegin(tuple(beyond_ns[slow].tolist()), int(beyond_ns[later].max(initial=0)))
 
 
 def _twice_median(values: IntArray) -> int:
