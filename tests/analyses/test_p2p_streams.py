@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, Executions
-from nsys_llm.analyses.collectives.matching import Lane
+from nsys_llm.analyses.collectives.matching import Lane, joined_lane
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
-from nsys_llm.analyses.collectives.p2p_streams import common_streams
+from nsys_llm.analyses.collectives.p2p_streams import common_streams, doubted
+from nsys_llm.core.nulls import NULL_INT
 
 KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 RING, FORTH, BACK = 7, 21, 22
@@ -57,6 +59,73 @@ def test_rings_of_a_stage_and_transfers_between_stages_are_all_found(seed):
 
 def test_streams_count_that_all_have_beside_others():
     lanes = job(np.random.default_rng(0), 10)
-    assert [[lane.owner for lane in some] for some in common_streams(lanes)] == [[0, 1, 2, 3]]
+    streams, have_others = common_streams(lanes)
+    assert [[lane.owner for lane in some] for some in streams] == [[0, 1, 2, 3]]
+    assert have_others
     rings = [lane for lane in lanes if lane.stream == RING]
-    assert common_streams(rings) == []
+    assert common_streams(rings) == ([], False)
+
+
+def moved(lanes, streams):
+    """Return lanes on other streams, each owner's on one stream as one lane."""
+    ordered = sorted(lanes, key=lambda lane: lane.owner)
+    by_stream = {}
+    for lane in (replace(lane, stream=streams.get(lane.stream, lane.stream)) for lane in ordered):
+        by_stream.setdefault((lane.owner, lane.stream), []).append(lane)
+    return [joined_lane(some) for some in by_stream.values()]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_transfers_between_stages_that_share_a_stream_are_told_from_rings(seed):
+    random = np.random.default_rng(seed)
+    n = int(random.integers(40, 200))
+    lanes = moved(job(random, n), {BACK: FORTH})
+    matched = match_communication(lanes, STEADY_CLOCK_NS, 1, PROGRAMS)
+    pairs = {tuple(lane.owner for lane in item.lanes): item.rows[0].size for item in matched}
+    assert pairs == {(0, 1): n, (2, 3): n, (0, 2): n, (1, 3): n}
+    assert not any(item.is_doubted for item in matched)
+
+
+def alike(n):
+    """Return lanes of four ranks whose ring and pipeline end at the same instants, on one stream.
+
+    By time alone nobody can tell them apart; ids of communicators do.
+    """
+    at = 200_000 * np.arange(2 * n)
+    ring = {0: 1, 1: 1, 2: 2, 3: 2}
+    comms = {owner: np.resize([ring[owner], 3 + owner % 2], 2 * n) for owner in ring}
+    return [
+        Lane(owner, 0, KERNEL, RING, Executions(at + owner, at + 30_000), comm)
+        for owner, comm in comms.items()
+    ]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_ids_of_communicators_come_before_time(known):
+    lanes = alike(40)
+    if not known:
+        # One call without an id: none counts.
+        lanes[0].comm[7] = NULL_INT
+    matched = match_communication(lanes, STEADY_CLOCK_NS, 1, PROGRAMS)
+    pairs = {tuple(lane.owner for lane in item.lanes): item.rows[0].size for item in matched}
+    exact = {(0, 1): 40, (2, 3): 40, (0, 2): 40, (1, 3): 40}
+    assert (pairs == exact) == known
+
+
+@pytest.mark.parametrize(
+    ("crossed_n", "cut_n", "wanted"),
+    [(0, 0, set()), (3, 0, {0, 1, 2, 3}), (3, 3, set())],
+    ids=["equal", "crossed", "cut"],
+)
+def test_pairs_of_a_kind_with_unequal_counts_are_doubted(crossed_n, cut_n, wanted):
+    lanes = job(np.random.default_rng(0), 40)
+    matched = match_communication(lanes, STEADY_CLOCK_NS, 1, PROGRAMS)
+    first = next(item for item in matched if [lane.owner for lane in item.lanes] == [0, 2])
+    fewer = replace(first, rows=tuple(rows[crossed_n:] for rows in first.rows))
+    shown = [fewer if item is first else item for item in matched]
+    if cut_n:
+        lanes = [
+            lane.only(np.arange(len(lane.track)) >= cut_n * (lane.owner == 0)) for lane in lanes
+        ]
+    told = doubted(shown, PROGRAMS, lanes)
+    assert {lane.owner for item in told if item.is_doubted for lane in item.lanes} == wanted

@@ -15,7 +15,8 @@ def map_rank(view: RankView) -> CommPartial:
     lanes = view.collectives
     if not lanes:
         return CommPartial()
+    calls = map_sizes(view.trace)
     return CommPartial(
-        collectives=CollectivesPartial({view.key: lanes}),
-        ranks={view.key: RankComm(map_devices(view), map_sizes(view.trace))},
+        collectives=CollectivesPartial({view.key: tuple(calls.named(lane) for lane in lanes)}),
+        ranks={view.key: RankComm(map_devices(view), calls)},
     )

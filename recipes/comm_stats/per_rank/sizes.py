@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -131,6 +132,15 @@ class RankCalls:
     members: tuple[tuple[int, int, int], ...] = ()
     carried: tuple[Carried, ...] = ()
     devices: tuple[Sizes, ...] = ()
+
+    def named(self, lane: LaneRows) -> LaneRows:
+        """Return sends and receives with the ids of their communicators, if all have one."""
+        if lane.operation != SEND_RECV or not lane.start_ns.size:
+            return lane
+        sizes = next(some for some in self.devices if some.device_id == lane.device_id)
+        comms = np.array([some.comm for some in self.carried], dtype=np.int64)
+        comm = comms[sizes.carried[sizes.places(lane.end_ns, lane.start_ns)]]
+        return lane if (comm == NULL_INT).any() else replace(lane, comm=comm)
 
 
 def map_sizes(trace: RankTrace) -> RankCalls:

@@ -191,3 +191,19 @@ def test_a_ring_with_payloads_is_told_with_what_it_moves(seed, ring, tmp_path):
             wanted = truth[names[group], SEND_RECV]
             assert [values[:2] for values in shown] == [list(some[:2]) for some in wanted]
             assert [values[2] for values in shown] == pytest.approx([some[2] for some in wanted])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(6, 1))
+def test_ids_tell_the_messages_of_rings_from_those_of_stages(seed, tmp_path):
+    dice = Random(f"ids {seed}")
+    sizes, schedule = {"cp": 2, "pp": 2}, ("1f1b", "gpipe")[seed % 2]
+    plan = Plan(sizes, schedule, dice.choice((4, 6)), one_stream=True, steps_n=4, seed=seed)
+    truth = with_payloads(plan, tmp_path / "in")
+    tables = quick("comm_stats", tmp_path / "in")
+    names = {group: members(text, {}) for group, text in rows(tables["groups"], "group ranks")}
+    sent = tables["transfers"].query("operation == 'send_recv'").groupby("group").size()
+    assert {names[group]: n for group, n in sent.items()} == {
+        group: len(every) for (group, name), every in truth.items() if name == SEND_RECV
+    }
+    assert set(rows(tables["bubbles"], "microbatches_n kind")) == {(plan.microbatches_n, schedule)}

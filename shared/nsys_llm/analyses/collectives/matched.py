@@ -182,6 +182,9 @@ def match_collectives(
             track=Executions.ordered(
                 lane.start_ns + coarse_ns[device.clock], lane.end_ns + coarse_ns[device.clock]
             ),
+            comm=lane.comm[np.lexsort((lane.start_ns, lane.end_ns))]
+            if lane.comm.size
+            else lane.comm,
         )
         for place, device in enumerate(devices)
         for lane in device.lanes
@@ -336,7 +339,8 @@ def _with_confidence(
         shared[kernel] = iter(of_kernel)
     sequences = list(shown)
     for place in sure:
-        sequences[place] = replace(shown[place], is_sure=not next(shared[shown[place].kernel]))
+        is_shared = next(shared[shown[place].kernel]) or shown[place].matched.is_doubted
+        sequences[place] = replace(shown[place], is_sure=not is_shared)
     return sequences
 
 

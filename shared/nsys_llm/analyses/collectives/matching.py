@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Alignment, Executions, align
 from nsys_llm.analyses.collectives.clocks import Meeting
@@ -52,6 +53,7 @@ class Lane:
         kernel: What all of them run.
         stream: CUDA stream; of several, the first.
         track: When, brought to one clock as far as the reports tell.
+        comm: Ids of communicators, in the order of the track; empty where not all are known.
     """
 
     owner: int
@@ -59,6 +61,12 @@ class Lane:
     kernel: str
     stream: int
     track: Executions
+    comm: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> Lane:
+        """Return it with some of its executions."""
+        track = Executions(self.track.start_ns[kept], self.track.end_ns[kept])
+        return replace(self, track=track, comm=self.comm[kept[: self.comm.size]])
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,13 @@ class Matched:
             (collectives,) each, ascending.
         cut_n: For each lane, executions before the first or after the last of those that another
             lane lacks: a window or the capture cut it off there.
+        is_doubted: Whether some of them may be another sequence's.
     """
 
     lanes: tuple[Lane, ...]
     rows: tuple[IntArray, ...]
     cut_n: tuple[int, ...]
+    is_doubted: bool = False
 
     @property
     def meeting(self) -> Meeting:

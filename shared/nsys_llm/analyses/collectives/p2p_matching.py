@@ -34,7 +34,9 @@ from nsys_llm.analyses.collectives.p2p_pairs import (
 )
 from nsys_llm.analyses.collectives.p2p_streams import (
     WHOLE_PCT,
+    by_communicator,
     common_streams,
+    doubted,
     is_all_of,
     without,
 )
@@ -86,21 +88,41 @@ def match_communication(
         return _matched_by_direction(lanes, trust_ns)
     rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
     known = fit_clocks([item.meeting for item in rest], clocks_n)
+    if named := by_communicator(transfers):
+        parts = [_of_communicator(some, known, trust_ns) for some in named]
+        return [*rest, *(item for some in parts for item in some)]
     kinds = {owner: (programs or {}).get(owner, -1 - owner) for owner in owners}
     if not 1 < len(set(kinds.values())) < len(owners):
         return [*rest, *_matched_transfers(transfers, known, trust_ns)]
-    alike = _Apart(kinds, same=True)
-    for some in common_streams(transfers):
-        matched = _matched_transfers(some, known, trust_ns, alike)
-        if is_all_of(some, matched):
-            rest += matched
-            transfers = [lane for lane in transfers if lane not in some]
-    # Ranks of one stage send at the same time. So who runs another program is the peer, and only
-    # what is left is exchanged within a stage.
-    matched = _matched_transfers(transfers, known, trust_ns, _Apart(kinds, same=False))
-    left = without(transfers, matched)
-    within = _matched_transfers(left, known, trust_ns, alike) if left else []
-    return [*rest, *(item for item in matched if item.rows[0].size), *within]
+    alike, unlike = (_Apart(kinds, same=same) for same in (True, False))
+    done, every = list[Matched](), transfers
+    streams, have_others = common_streams(transfers)
+    # Where both kinds of peers have streams of their own, those of stages come first: by time alone
+    # ranks of one stage meet in all they do.
+    for apart in (alike,) if have_others else (unlike, alike):
+        for some in streams:
+            if some[0] not in transfers or (apart is alike and not have_others and not done):
+                continue
+            matched = _matched_transfers(some, known, trust_ns, apart)
+            if is_all_of(some, matched):
+                done += matched
+                transfers = [lane for lane in transfers if lane not in some]
+    if transfers:
+        # Ranks of one stage send at the same time. So who runs another program is the peer, and
+        # only what is left is exchanged within a stage.
+        matched = _matched_transfers(transfers, known, trust_ns, unlike)
+        left = without(transfers, matched)
+        within = _matched_transfers(left, known, trust_ns, alike) if left else []
+        done += [*(item for item in matched if item.rows[0].size), *within]
+    return [*rest, *doubted(done, kinds, every)]
+
+
+def _of_communicator(
+    lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int
+) -> list[Matched]:
+    if len({lane.owner for lane in lanes}) < _LEAST_OWNERS:
+        return _matched_by_direction(lanes, trust_ns)
+    return _matched_transfers(lanes, known, trust_ns)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which transfers are matched before others: programs, streams, and what is left. Pure numpy.
+"""Which transfers are matched before others: ids, programs, streams, what is left. Pure numpy.
 
 Context parallelism exchanges keys and values on one stream of all ranks, beside the transfers
 between stages on others, with kernels of one name. In one track neither is a sequence.
@@ -6,16 +6,17 @@ between stages on others, with kernels of one name. In one track neither is a se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.alignment import Executions
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
@@ -24,28 +25,43 @@ from nsys_llm.taxonomy.communication import SEND_RECV
 WHOLE_PCT: Final = 90
 
 
-def common_streams(lanes: Sequence[Lane]) -> list[list[Lane]]:
-    """Return the lanes of each stream that all devices have, if all have others, too.
+def common_streams(lanes: Sequence[Lane]) -> tuple[list[list[Lane]], bool]:
+    """Return the lanes of each stream that all devices have, and whether all have others, too.
 
-    Of what stages exchange the first has no stream to receive on, and the last none to send.
+    Of what stages exchange the first has no stream to receive on, and the last none to send, unless
+    both directions share one. What no device has apart from the others tells nothing.
     """
     streams: dict[int, set[int]] = {}
     for lane in lanes:
         streams.setdefault(lane.owner, set()).add(lane.stream)
     shared = set.intersection(*streams.values())
-    if any(len(some) == len(shared) for some in streams.values()):
+    have_others = all(len(some) > len(shared) for some in streams.values())
+    if not have_others and (len(shared) < 2 or any(some != shared for some in streams.values())):
+        return [], False
+    by_stream = [[lane for lane in lanes if lane.stream == stream] for stream in sorted(shared)]
+    return by_stream, have_others
+
+
+def by_communicator(lanes: Sequence[Lane]) -> list[list[Lane]]:
+    """Return the lanes of each communicator; none where a call does not tell its id."""
+    if not all(lane.comm.size for lane in lanes):
         return []
-    return [[lane for lane in lanes if lane.stream == stream] for stream in sorted(shared)]
+    owners: dict[int, set[int]] = {}
+    for lane in lanes:
+        for comm in np.unique(lane.comm).tolist():
+            owners.setdefault(comm, set()).add(lane.owner)
+    if NULL_INT in owners or min(map(len, owners.values())) < 2:
+        return []
+    parts = {comm: [(lane, lane.comm == comm) for lane in lanes] for comm in sorted(owners)}
+    return [[lane.only(kept) for lane, kept in some if kept.any()] for some in parts.values()]
 
 
 def is_all_of(lanes: Sequence[Lane], matched: Sequence[Matched]) -> bool:
     """Return whether pairs of devices hold nearly all transfers of each."""
     pairs = [item for item in matched if len(item.lanes) == 2]
-    held = {
-        lane.owner: rows.size
-        for item in pairs
-        for lane, rows in zip(item.lanes, item.rows, strict=True)
-    }
+    held: dict[int, int] = {}
+    for lane, rows in (both for item in pairs for both in zip(item.lanes, item.rows, strict=True)):
+        held[lane.owner] = held.get(lane.owner, 0) + rows.size
     every_n: dict[int, int] = {}
     for lane in lanes:
         every_n[lane.owner] = every_n.get(lane.owner, 0) + len(lane.track)
@@ -72,9 +88,39 @@ def without(lanes: Sequence[Lane], matched: Sequence[Matched]) -> list[Lane]:
         sizes = np.cumsum([len(lane.track) for lane in owner_lanes])[:-1]
         for lane, some in zip(owner_lanes, np.split(keep, sizes), strict=True):
             if some.any():
-                track = Executions(lane.track.start_ns[some], lane.track.end_ns[some])
-                left.append(replace(lane, track=track))
+                left.append(lane.only(some))
     return left
+
+
+def doubted(
+    matched: Sequence[Matched], kinds: Mapping[int, int], transfers: Sequence[Lane]
+) -> list[Matched]:
+    """Doubt pairs of one kind that do not have equally many messages, where ranks have two kinds.
+
+    Messages to another stage and to a rank of the same one may be taken for each other, so all
+    pairs of their ranks are doubted. By what captures of one program differ, their pairs may, too.
+    """
+    pairs = [item for item in matched if len(item.lanes) == 2 and item.rows[0].size]
+    kind_of = {id(item): frozenset(kinds[lane.owner] for lane in item.lanes) for item in matched}
+    if len({len(kind_of[id(item)]) for item in pairs}) < 2:
+        return list(matched)
+    every_n: Counter[int] = Counter()
+    for lane in transfers:
+        every_n[lane.owner] += len(lane.track)
+    totals: dict[int, list[int]] = {}
+    for owner, n in every_n.items():
+        totals.setdefault(kinds[owner], []).append(n)
+    cut_n = max(max(some) - min(some) for some in totals.values())
+    counts: dict[frozenset[int], Counter[frozenset[int]]] = {}
+    for item in pairs:
+        of_kind = counts.setdefault(kind_of[id(item)], Counter())
+        of_kind[frozenset(lane.owner for lane in item.lanes)] += item.rows[0].size
+    unlike = [n for n in counts.values() if max(n.values()) - min(n.values()) > cut_n]
+    doubtful = {owner for of_kind in unlike for pair in of_kind for owner in pair}
+    return [
+        replace(item, is_doubted=any(lane.owner in doubtful for lane in item.lanes))
+        for item in matched
+    ]
 
 
 def programs(devices: Sequence[Sequence[LaneRows]]) -> dict[int, int]:
