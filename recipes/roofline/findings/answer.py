@@ -10,7 +10,6 @@ from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.screen import Scale
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import (
     COMMUNICATION,
@@ -97,7 +96,6 @@ def _step_lines(tables: Tables) -> list[str]:
         if some.empty:
             continue
         cost_ns, floor_ns = (float(some[name].mean()) for name in ("cost_ns", "roofline_ns"))
-        scale = Scale.of(10 * cost_ns)
         bound = some["bound"].mode().iloc[0]
         pct = [
             f"{name.upper()} {some[f'{name}_pct'].median():.1f} %"
@@ -106,22 +104,22 @@ def _step_lines(tables: Tables) -> list[str]:
         ]
         notes = some["note"].dropna().unique().tolist()
         lines.append(
-            f"a {phase} step takes {scale.number(cost_ns)} {scale.unit}, its roofline is "
-            f"{scale.number(floor_ns)} ({bound}): {', '.join(pct)}"
-            f"{_lost_words(tables, some, phase, scale)}{f' ({notes[0]})' if notes else ''}"
+            f"a {phase} step takes {format_ns(cost_ns)}, its roofline is {format_ns(floor_ns)} "
+            f"({bound}): {', '.join(pct)}"
+            f"{_lost_words(tables, some, phase)}{f' ({notes[0]})' if notes else ''}"
         )
     return lines
 
 
-def _lost_words(tables: Tables, steps: pd.DataFrame, phase: str, scale: Scale) -> str:
+def _lost_words(tables: Tables, steps: pd.DataFrame, phase: str) -> str:
     """Say where most of what is lost goes; nothing where the floor overlaps other classes."""
     lost = tables["lost"]
     rows = records(lost[(lost["rank"] == steps["rank"].iloc[0]) & (lost["phase"] == phase)])
     if not rows or any(row["lost_ns"] is None for row in rows):
         return ""
-    total = scale.number(float(steps["lost_ns"].mean()))
+    total = format_ns(float(steps["lost_ns"].mean()))
     parts = [
-        f"{scale.number(row['lost_ns'])} {_LOST_IN[row['class']]}"
+        f"{format_ns(row['lost_ns'])} {_LOST_IN[row['class']]}"
         for row in rows[:_MOST_CLASSES]
         if row["lost_pct"] >= _LEAST_LOST_PCT
     ]

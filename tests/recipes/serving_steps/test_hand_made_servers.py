@@ -158,7 +158,7 @@ def test_chunks_of_one_prompt_are_no_new_requests(tmp_path):
     tables = quick("serving_steps", write(tmp_path, served(False)))
     # Nobody knows whether it is one prompt or four, and so whether anybody waits for them.
     assert rows(tables["inter_token"], columns) == [(515_000, 515_000, chunks_ns, tokens_n)]
-    assert ANALYSIS.answer(tables).endswith("p99 0.52 to 12.57")
+    assert ANALYSIS.answer(tables).endswith("p50 515 us, p99 515 us to 12.6 ms")
     tables = quick("serving_steps", write(tmp_path / "sums", served(True)))
     # Two requests wait for four chunks in one interval of ten; who is read does not.
     row = 515_000, chunks_ns, chunks_ns, tokens_n + 29 * 2
@@ -179,7 +179,11 @@ def test_pairs_in_which_somebody_came_or_went_tell_no_accepted_tokens(tmp_path):
         keys += grown + (4_000 if k % 8 == 3 else -3_000) * replaced
     tables = quick("serving_steps", write(tmp_path, steps))
     (row,) = rows(tables["speculation"], "pairs_n accepted_n proposed_n")
-    assert row == (pairs_n, accepted_n, pairs_n * requests * width)
+    # The token that each request keeps anyway is no draft.
+    accepted_n, proposed_n = accepted_n - pairs_n * requests, pairs_n * requests * (width - 1)
+    assert row == (pairs_n, accepted_n, proposed_n)
+    line = ANALYSIS.answer(tables).splitlines()[0]
+    assert line.endswith(f"; 4 requests; {100 * accepted_n / proposed_n:.1f} % of drafts accepted")
 
 
 @pytest.mark.parametrize(
@@ -242,6 +246,7 @@ def test_a_step_of_nobody_is_no_step_and_words_say_per_step_without_drafts(tmp_p
     assert tables["servers"]["unparsed_n"].tolist() == [0]
     assert tables["servers"]["steps_n"].tolist() == [10]
     assert "between tokens per step: " in ANALYSIS.answer(tables)
+    assert "2 requests; how many drafts are accepted is not known" in ANALYSIS.answer(tables)
 
 
 def test_users_wait_for_the_rank_that_generates(tmp_path):
@@ -251,7 +256,7 @@ def test_users_wait_for_the_rank_that_generates(tmp_path):
     tables = quick("serving_steps", one, two)
     answer = ANALYSIS.answer(tables)
     assert answer.startswith("vLLM: 60 steps (rank 1): ")
-    assert answer.splitlines()[1].startswith("between tokens: p50 0.5")
+    assert answer.splitlines()[1].startswith("between tokens: p50 54")
     assert answer.splitlines()[-1].startswith("only read prompts: rank 0 (40 steps of 2.0")
     assert set(tables["cost_model"]["rank"]) == {1}
     assert ANALYSIS.answer(quick("serving_steps", one)).startswith("vLLM: 40 steps: 40 prefill")
