@@ -251,8 +251,8 @@ def _with_context(
         if known and means[0] and abs(means[1] / means[0] - 1) > _CHANGED_PCT / 100:
             pair = " -> ".join(map(format_count, means))
             note = (
-                f"contexts differ: KV length {pair} in all, and the baseline does not say what that "
-                "costs"
+                f"contexts differ: KV length {pair} in all, and the baseline does not say what "
+                "that costs"
             )
         return replace(cells, note=note)
     middle = _means(codes[0], amounts[0])

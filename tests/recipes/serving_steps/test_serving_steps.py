@@ -153,7 +153,7 @@ def test_time_between_tokens_is_that_of_the_requests(seed, kind, tmp_path):
     (row,) = rows(frame, names)
     p50_ns, p99_ns = np.percentile(waited, (50, 99))
     ((most_ns,),) = rows(frame, "p99_most_ns")
-    assert row[4] <= p99_ns + 1e-3 and p99_ns <= most_ns + 1e-3
+    assert row[4] - 1e-3 <= p99_ns <= most_ns + 1e-3
     if run.server.apart:  # whose prompt goes on is not told, or not always
         assert row[2] <= waited.size
         assert row[3] <= p50_ns
@@ -364,7 +364,7 @@ def test_one_pause_and_empty_servers_are_nothing_that_steps_do(seed, kind, tmp_p
     tables = tables_of(server.run(seed), tmp_path)
     assert set(tables["findings"].query("kind == 'performance'")["rule"]) <= {"graph_padding"}
     adds, unit = (ANALYSIS.answer(tables).partition("prefill adds ")[2].split() or (0, "us"))[:2]
-    assert float(adds) < 500 and unit == "us"  # chunks of 256 tokens of 900 ns
+    assert (unit, float(adds) < 500) == ("us", True)  # chunks of 256 tokens of 900 ns
 
 
 @pytest.mark.slow

@@ -122,9 +122,9 @@ def weighted_percentile(
     if not least_n.any():
         return None
     order = np.argsort(values, kind="stable")
-    sorted_up = values[order], least_n[order], most_n[order]
-    negated, *counts = (column[::-1] for column in sorted_up)
-    return _lowest(*sorted_up, percent), -_lowest(-negated, *counts, 100 - percent)
+    low = _lowest(values[order], least_n[order], most_n[order], percent)
+    order = order[::-1]
+    return low, -_lowest(-values[order], least_n[order], most_n[order], 100 - percent)
 
 
 def _lowest(values: IntArray, least_n: IntArray, most_n: IntArray, percent: float) -> float:
