@@ -318,5 +318,5 @@ def test_idle_time_before_steps_is_a_share_of_what_it_lies_in(tmp_path):
     # Idle for 415 us before each step of 300 us.
     tables = quick("serving_steps", write(tmp_path, [(decode(2), 300_000, 0, 400_000)] * 60))
     assert tables["before_steps"]["window_pct"].sum() == pytest.approx(100 * 415 / 715, abs=2)
-    title = tables["findings"].set_index("rule").loc["host_before_steps", "title"]
-    assert "the largest part in `(none)`" in title
+    details = tables["findings"].set_index("rule").loc["host_before_steps", "details"]
+    assert details.endswith(" a step in `(none)`.")

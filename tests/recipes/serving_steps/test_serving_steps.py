@@ -24,10 +24,12 @@ from serving_plants import (
     Run,
     Server,
 )
+from title_claims import check_title
 
 from nsys_llm.analyses.steps.token_waits import weighted_percentile
 from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
 from nsys_llm.recipes.serving_steps.tables.robust_fit import independent, robust_fit
+from nsys_llm.report.findings import finding_record
 
 GRAPHS = (1, 2, 4, 8, 16)
 #: One of each kind of server.
@@ -338,6 +340,8 @@ def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     assert {"eager_prefill", "prefill_in_decode"} <= set(found.index)
     assert found.loc["eager_prefill", "about_basis"] == "usual"
     assert found.loc["prefill_in_decode", "severity"] == "tail"
+    for finding in ANALYSIS.findings(tables):
+        check_title(finding_record(finding), tables)
     overview = quick("llm_overview", tmp_path / "rank0.sqlite")
     first = overview["opportunities"].iloc[0]
     assert (first["rule"], first["about_basis"]) == ("eager_prefill", "replay")
@@ -348,7 +352,7 @@ def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     # Its GPU idles no less in the steps that replay a graph.
     run = replace(KINDS["eager"], launch_ns=0, inside_ns=250_000, ahead=False).run(4)
     tables = tables_of(run, tmp_path / "alike")
-    assert tables["batches"]["host_idle_ns"].max() > 200_000
+    assert tables["batches"]["idle_ns"].max() > 200_000
     assert "eager_prefill" not in set(tables["findings"]["rule"])
 
 
