@@ -50,8 +50,8 @@ def screen(tables: Tables) -> Screen | None:
     unit = step_unit(tables)
     uneven = _uneven_steps(gpus, unit)
     if step_ns is None or uneven:
-        steps = uneven or _few_steps(gpus, unit)
-        words, span_ns = ", ".join([*facts, *steps]), float(max(spans))
+        facts += uneven or _few_steps(gpus, unit)
+        words, span_ns = ", ".join(facts), float(max(spans))
         return Screen(words, span_ns, "of one GPU", by_step=False, trust=trust, lines=lines)
     scale = Scale.of(step_ns)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
