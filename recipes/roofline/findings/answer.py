@@ -259,7 +259,10 @@ def _gemm(row: Record, walls: Walls) -> Finding | None:
         change=Change("roofline", time_ns=time_ns, wall_classes=(COMPUTE,)),
         fields={"time_ns": time_ns},
         evidence=cells(
-            "gemm_roofline", row, where, ("mfu_pct", "total_ns", "operators_n", "p50_ns")
+            "gemm_roofline",
+            row,
+            where,
+            ("mfu_pct", "total_ns", "operators_n", "p50_ns", *where[2:]),
         ),
         name=row["kernel"],
         rank=row["rank"],
