@@ -20,6 +20,7 @@ from nsys_llm.view.text import (
     format_ns,
     format_percent,
     format_value,
+    quoted,
     shortened,
     spans,
 )
@@ -177,7 +178,10 @@ def _flat(where: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _shows(name: str, value: Any) -> bool:
-    return isinstance(value, str) and name in (value, shortened(value), value.replace("`", "'"))
+    return isinstance(value, str) and name in (
+        *(value, shortened(value), value.replace("`", "'")),
+        quoted(value).strip("`"),
+    )
 
 
 def _forms(value: Any) -> Iterator[str]:

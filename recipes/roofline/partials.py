@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.device.gpu_metrics import DeviceMetrics
@@ -11,6 +11,7 @@ from nsys_llm.analyses.steps.step_times import StepTimes
 
 from .per_rank.gemms import GemmShape
 from .per_rank.gpu import RankGpu
+from .per_rank.layers import LayerLaunches
 from .per_rank.step_classes import StepClasses
 
 
@@ -27,6 +28,7 @@ class RankRoofline:
         times: Of its steps; None without steps, or without a model.
         classes: What its first GPU did in them; None likewise.
         lanes: Its communication kernels; none without a model.
+        launches: What each step launches once a layer.
     """
 
     gpu: RankGpu
@@ -37,3 +39,4 @@ class RankRoofline:
     times: StepTimes | None = None
     classes: StepClasses | None = None
     lanes: tuple[LaneRows, ...] = ()
+    launches: LayerLaunches = field(default_factory=LayerLaunches)

@@ -67,7 +67,13 @@ def price(about_ns=None, bound_ns=None, **more):
 def test_the_severity_is_the_estimate_and_of_a_bound_never_above_medium(
     about_ns, bound_ns, tail_pct, severity
 ):
-    assert price(about_ns, bound_ns, tail_pct=tail_pct).severity == severity
+    times = [None if time_ns is None else 1_000 * time_ns for time_ns in (about_ns, bound_ns)]
+    assert price(*times, tail_pct=tail_pct, span_ns=1_000_000).severity == severity
+
+
+def test_what_gains_less_than_a_tenth_of_a_millisecond_is_never_high():
+    assert price(100_000, span_ns=200_000).severity == "high"
+    assert price(99_999, span_ns=100_000).severity == "medium"
 
 
 def test_what_a_replay_refutes_is_not_listed_however_large_its_bound():

@@ -110,6 +110,22 @@ def test_a_name_in_prose_is_in_backticks_on_one_line():
     assert quoted("") == "`(no name)`"
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ('{"Module": "model.layers.0", "Inputs": [[8, 4096]]}', "model.layers.0"),
+        ("{'step': 5, 'name': 'decode', 'batch': ['a']}", "decode"),
+        ('["forward", 3]', "forward"),
+        # Names of code and of engines only look alike.
+        ("{lambda(int)#1}::operator()", "{lambda(int)#1}::operator()"),
+        ("[Executor] _forward_step 3: 0 ctx reqs", "[Executor] _forward_step 3: 0 ctx reqs"),
+        ('{"batch": 8}', '{"batch": 8}'),
+    ],
+)
+def test_of_a_name_that_is_json_prose_has_the_first_name(name, shown):
+    assert quoted(name) == f"`{shown}`"
+
+
 def test_a_long_name_keeps_its_begin_and_its_end():
     name = "begin" + "x" * 100 + "end"
     short = shortened(name, 20)

@@ -30,6 +30,11 @@ _CHANGE_READING: Final = (
     "copies_not_traced",
 )
 
+#: Usual steps for each longer one, and what the mean step is above theirs, where they are told
+#: apart.
+_LEAST_USUAL: Final = 2
+_UNEVEN_PCT: Final = 10.0
+
 
 def screen(tables: Tables) -> Screen | None:
     """Return what stands on the first screen ahead of opportunities; None without GPU work."""
@@ -43,8 +48,10 @@ def screen(tables: Tables) -> Screen | None:
     trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
     unit = step_unit(tables)
-    if step_ns is None:
-        words, span_ns = ", ".join([*facts, *_few_steps(gpus, unit)]), float(max(spans))
+    uneven = _uneven_steps(gpus, unit)
+    if step_ns is None or uneven:
+        facts += uneven or _few_steps(gpus, unit)
+        words, span_ns = ", ".join(facts), float(max(spans))
         return Screen(words, span_ns, "of one GPU", by_step=False, trust=trust, lines=lines)
     scale = Scale.of(step_ns)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
@@ -66,6 +73,21 @@ def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     share_pct = 100.0 * time_ns / sum(row["span_ns"] for row in gpus)
     most_n = max(int(row["steps_n"]) for row in stepped)
     return [f"{counted(most_n, unit)} of {format_ns(mean_ns)} ({share_pct:.0f} %)"]
+
+
+def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
+    """Return the usual steps and the few longer ones, which no mean describes; none where alike.
+
+    The longer ones hold what is no part of the others: an evaluation, a checkpoint, a pause.
+    """
+    row = max(gpus, key=lambda gpu: (gpu["longer_n"] or 0) * (gpu["longer_step_ns"] or 0.0))
+    steps_n, longer_n = row["steps_n"] or 0, row["longer_n"] or 0
+    if not 0 < _LEAST_USUAL * longer_n <= steps_n - longer_n:
+        return []
+    if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
+        return []
+    usual = f"{counted(steps_n - longer_n, unit)} of {format_ns(row['usual_step_ns'])}"
+    return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
 
 
 def _range_ns(spans: Sequence[int]) -> str:

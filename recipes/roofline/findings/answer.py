@@ -7,10 +7,9 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, How, cells, claim
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.screen import Scale
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import (
     COMMUNICATION,
@@ -25,7 +24,7 @@ from nsys_llm.taxonomy.wall_classes import (
     UNKNOWN,
     WAITING,
 )
-from nsys_llm.view.text import format_bytes, format_ns, quoted
+from nsys_llm.view.text import format_ns, quoted
 
 from .texts import (
     DECODE_PCT,
@@ -39,6 +38,13 @@ from .texts import (
 _DECODE: Final = "decode"
 _PHASES: Final = (_DECODE, "mixed", "prefill", "train")
 _MOST_LINES: Final = 2
+#: Numbers on decode steps: name, column, and what is made of that.
+_OF_DECODE: Final[tuple[tuple[str, str, How], ...]] = (
+    ("steps_n", "mbu_pct", "count"),
+    ("mbu_pct", "mbu_pct", "median"),
+    ("cost_ns", "cost_ns", "median"),
+    ("roofline_ns", "roofline_ns", "median"),
+)
 #: What is lost is said in so many classes, of at least so many percent of it.
 _MOST_CLASSES: Final = 3
 _LEAST_LOST_PCT: Final = 3.0
@@ -97,7 +103,6 @@ def _step_lines(tables: Tables) -> list[str]:
         if some.empty:
             continue
         cost_ns, floor_ns = (float(some[name].mean()) for name in ("cost_ns", "roofline_ns"))
-        scale = Scale.of(10 * cost_ns)
         bound = some["bound"].mode().iloc[0]
         pct = [
             f"{name.upper()} {some[f'{name}_pct'].median():.1f} %"
@@ -106,22 +111,22 @@ def _step_lines(tables: Tables) -> list[str]:
         ]
         notes = some["note"].dropna().unique().tolist()
         lines.append(
-            f"a {phase} step takes {scale.number(cost_ns)} {scale.unit}, its roofline is "
-            f"{scale.number(floor_ns)} ({bound}): {', '.join(pct)}"
-            f"{_lost_words(tables, some, phase, scale)}{f' ({notes[0]})' if notes else ''}"
+            f"a {phase} step takes {format_ns(cost_ns)}, its roofline is {format_ns(floor_ns)} "
+            f"({bound}): {', '.join(pct)}"
+            f"{_lost_words(tables, some, phase)}{f' ({notes[0]})' if notes else ''}"
         )
     return lines
 
 
-def _lost_words(tables: Tables, steps: pd.DataFrame, phase: str, scale: Scale) -> str:
+def _lost_words(tables: Tables, steps: pd.DataFrame, phase: str) -> str:
     """Say where most of what is lost goes; nothing where the floor overlaps other classes."""
     lost = tables["lost"]
     rows = records(lost[(lost["rank"] == steps["rank"].iloc[0]) & (lost["phase"] == phase)])
     if not rows or any(row["lost_ns"] is None for row in rows):
         return ""
-    total = scale.number(float(steps["lost_ns"].mean()))
+    total = format_ns(float(steps["lost_ns"].mean()))
     parts = [
-        f"{scale.number(row['lost_ns'])} {_LOST_IN[row['class']]}"
+        f"{format_ns(row['lost_ns'])} {_LOST_IN[row['class']]}"
         for row in rows[:_MOST_CLASSES]
         if row["lost_pct"] >= _LEAST_LOST_PCT
     ]
@@ -155,16 +160,9 @@ def _why_not(tables: Tables) -> str:
         if gemms:
             return f"No peak is known for the GEMMs ({gemms[0]})."
         return _WITHOUT_STEPS if peaks["has_model"].any() else _HOW
-    too_large = records(peaks[peaks["reason"] == "wrong_model"])
-    if too_large:
-        row = too_large[0]
-        return (
-            f"{format_bytes(row['weights_bytes'])} of weights do not fit into the memory of "
-            f"{quoted(row['gpu'] or 'the GPU')}: check the config, --tp and --ep."
-        )
+    if wrong := _wrong(tables):
+        return f"No roofline: {wrong[0].details} {wrong[0].recommendation}"
     words = {
-        "wrong_model": "Steps would be above 100 % of the GPU's peaks: check the config, --tp and "
-        "--kv-dtype.",
         "over_peak": "Steps take less than their bytes at the peak: fewer experts are read than "
         "uniform routing reaches.",
         "peak": "The peaks of this GPU are not known: give --peak-flops and --peak-bandwidth.",
@@ -188,45 +186,60 @@ def caveats(tables: Tables) -> list[str]:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    wrong = tables["step_roofline"]
-    wrong_ranks = set(wrong.loc[wrong["reason"] == "wrong_model", "rank"])
-    made = [
-        RULES["wrong_model"].finding(
-            fields={"gpu": row["gpu"] or "the GPU", "weights_bytes": row["weights_bytes"]},
-            evidence=cells("peaks", row, ("rank",), ("tp",)),
-            rank=row["rank"],
-        )
-        for row in records(tables["peaks"])
-        if row["reason"] == "wrong_model" or row["rank"] in wrong_ranks
-    ]
     walls, devices = (
         Walls(tables),
         {row["rank"]: row["device_id"] for row in records(tables["peaks"])},
     )
-    decode = _decode(_known(tables), devices)
+    decode = _decode(tables, devices)
     gemms = [_gemm(row, walls) for row in records(tables["gemm_roofline"])]
     reported = [finding for finding in (decode, *gemms) if finding is not None]
-    return [*made, *reported, *rank_findings(tables)]
+    return [*_wrong(tables), *reported, *rank_findings(tables)]
 
 
-def _decode(steps: pd.DataFrame, devices: dict[int, int]) -> Finding | None:
+def _wrong(tables: Tables) -> list[Finding]:
+    """Return the ranks that the model does not fit, and why."""
+    steps = tables["step_roofline"]
+    ranks = set(steps.loc[steps["reason"] == "wrong_model", "rank"])
+    names = ("tp", "joined_ranks_n", "layers_n", "layers_seen_n", "weights_bytes")
+    return [
+        RULES["wrong_model"].finding(
+            case=row["misfit"],
+            fields={"gpu": row["gpu"] or "the GPU"},
+            evidence=cells("peaks", row, ("rank",), names),
+            rank=row["rank"],
+        )
+        for row in records(tables["peaks"])
+        if row["misfit"] is not None or row["rank"] in ranks
+    ]
+
+
+def _decode(tables: Tables, devices: dict[int, int]) -> Finding | None:
+    steps = _known(tables)
     some = steps[(steps["phase"] == _DECODE) & steps["mbu_pct"].notna()]
     # Many requests are bound by computation; a bound on bytes says nothing of what is left.
-    some = some[(some["bound"] == "memory") & ~some["note"].fillna("").str.contains("bytes at")]
-    if some.empty or (mbu_pct := float(some["mbu_pct"].median())) >= DECODE_PCT:
+    some = some[(some["bound"] == "memory") & some["note"].isna()]
+    if some.empty or some["mbu_pct"].median() >= DECODE_PCT:
         return None
     time_ns = float((some["cost_ns"] - some["roofline_ns"] / REACHABLE).clip(lower=0).sum())
     rank = int(some["rank"].iloc[0])
     return RULES["decode_below_roofline"].finding(
         cause=Cause("place", detail="decode beyond the roofline"),
         change=Change("roofline", time_ns=time_ns, wall_classes=(COMPUTE, COMMUNICATION, IDLE)),
-        fields={
-            "mbu_pct": mbu_pct,
-            "steps_n": len(some),
-            "cost_ns": float(some["cost_ns"].median()),
-            "roofline_ns": float(some["roofline_ns"].median()),
-            "time_ns": time_ns,
-        },
+        fields={"time_ns": time_ns},
+        evidence=tuple(
+            claim(
+                tables,
+                name,
+                "step_roofline",
+                column,
+                how,
+                rank=rank,
+                phase=_DECODE,
+                bound="memory",
+                note=None,
+            )
+            for name, column, how in _OF_DECODE
+        ),
         name=_DECODE,
         rank=rank,
         device_id=devices[rank],
@@ -246,7 +259,10 @@ def _gemm(row: Record, walls: Walls) -> Finding | None:
         change=Change("roofline", time_ns=time_ns, wall_classes=(COMPUTE,)),
         fields={"time_ns": time_ns},
         evidence=cells(
-            "gemm_roofline", row, where, ("mfu_pct", "total_ns", "operators_n", "p50_ns")
+            "gemm_roofline",
+            row,
+            where,
+            ("mfu_pct", "total_ns", "operators_n", "p50_ns", *where[2:]),
         ),
         name=row["kernel"],
         rank=row["rank"],

@@ -7,7 +7,7 @@ from typing import Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OURS, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OURS, Case, Rule, rules_by_id
 
 #: Share of the memory's peak bandwidth below which decoding leaves room, and what is reachable.
 DECODE_PCT: Final = 60.0
@@ -55,9 +55,20 @@ RULES: Final = rules_by_id(
         tables=("peaks", "step_roofline"),
         kind=CAPTURE,
         title="The model of --model does not fit rank {rank}: no roofline of its steps",
-        details="Steps would be above 100 % of the peaks of {gpu:quoted}, or the weights of "
-        "{weights_bytes} do not fit into its memory.",
-        threshold="a median above 100 %, or weights above the GPU's memory",
+        details="Steps would be faster than the peaks of {gpu:quoted} allow.",
+        cases={
+            "memory": Case(
+                details="{weights_bytes} of weights do not fit into the memory of {gpu:quoted}."
+            ),
+            "ranks": Case(details="--tp is {tp}, and all-reduces join {joined_ranks_n:rank}."),
+            "layers": Case(
+                details="The config has {layers_n:layer}, and launches of a step show "
+                "{layers_seen_n}."
+            ),
+        },
+        threshold="a median above 100 %; weights above the GPU's memory; --tp of a server that is "
+        "not the number of ranks that its all-reduces join; attention kernels or all-reduces a "
+        "step that are fewer than the layers, or from 1.5 times on no multiple",
         recommendation="Check the config, --tp, --ep and --kv-dtype against what the server ran.",
     ),
 )

@@ -12,6 +12,7 @@ from nsys_llm.trace.coded_names import coded_names
 from ..partials import RankRoofline
 from .gemms import map_gemms
 from .gpu import rank_gpu
+from .layers import LayerLaunches, layer_launches
 from .step_classes import map_step_classes
 
 
@@ -20,9 +21,10 @@ def map_rank(view: RankView) -> ByRank[RankRoofline]:
     trace, steps = view.trace, view.steps
     names, code = coded_names(trace.tables["kernels"]["demangled_name_id"], trace.strings)
     metrics = map_gpu_metrics(trace, view.key.global_pid, len(names), code)
-    times, has_model = None, view.options.get("model") is not None
+    times, launches, has_model = None, LayerLaunches(), view.options.get("model") is not None
     if has_model and steps is not None and set(steps.devices) & set(trace.device_ids):
         times = step_times(view, steps)
+        launches = layer_launches(view, steps, times)
     part = RankRoofline(
         gpu=rank_gpu(view),
         kernels=tuple(names),
@@ -32,5 +34,6 @@ def map_rank(view: RankView) -> ByRank[RankRoofline]:
         times=times,
         classes=None if times is None else map_step_classes(view, times),
         lanes=view.collectives if has_model else (),
+        launches=launches,
     )
     return ByRank({view.key: part})

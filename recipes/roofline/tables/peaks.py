@@ -26,6 +26,11 @@ GIGA: Final = 1e9
 WRONG_MODEL: Final = "wrong_model"
 _OPTION: Final = "option"
 _KV_BYTES: Final = {"fp8": 1.0, "int8": 1.0, "fp16": 2.0, "bf16": 2.0, "fp32": 4.0}
+#: What of a model does not fit.
+MEMORY, RANKS, LAYERS = "memory", "ranks", "layers"
+#: All-reduces of a step from which on they are those of layers, and how many may be of others.
+_LEAST_REDUCES: Final = 5
+_OTHERS: Final = 2
 _EXPERTS: Final = ("dispatch", "combine", "all_to_all", SEND_RECV)
 
 
@@ -60,20 +65,23 @@ def find_peaks(
     """Return what each rank is compared with."""
     fields = options["model"]
     model = None if fields is None else ModelConfig.of(fields)
+    sizes = {len(item.owners) for item in matched.sequences if item.operation == "all_reduce"}
+    joined_n = sizes.pop() if len(sizes) == 1 else None
     layout, basis, reason = None, None, None
     if model is not None:
-        layout, basis, reason = _layout(model, rows, matched, options)
-    return [_peaks(rank, part, model, (layout, basis, reason), options) for rank, part in rows]
+        layout, basis, reason = _layout(model, rows, matched, joined_n, options)
+    spread = layout, basis, reason, joined_n
+    return [_peaks(rank, part, model, spread, options) for rank, part in rows]
 
 
 def _peaks(
     rank: Rank,
     part: RankRoofline,
     model: ModelConfig | None,
-    spread: tuple[ModelLayout | None, str | None, str | None],
+    spread: tuple[ModelLayout | None, str | None, str | None, int | None],
     options: Mapping[str, Any],
 ) -> Peaks:
-    layout, basis, reason = spread
+    layout, basis, reason, joined_n = spread
     gpu, listed = part.gpu, gpu_peak(part.gpu.name)
     by_type: dict[str, float] = {} if listed is None else dict(listed.flops_s)
     source = None if listed is None else listed.source
@@ -88,11 +96,11 @@ def _peaks(
     kv_bytes = 0.0 if model is None else model.kv_bytes
     if options["kv_dtype"] in _KV_BYTES:
         kv_bytes = _KV_BYTES[options["kv_dtype"]]
-    if model is not None and model.reason is None and layout is not None and reason is None:
-        too_large = gpu.memory_bytes is not None and (
-            stored_bytes(model, layout) > gpu.memory_bytes
-        )
-        reason = WRONG_MODEL if too_large else None
+    fit: Row = {}
+    if model is not None and model.reason is None and layout is not None:
+        serves = options["tokens_per_step"] is None
+        fit = _fit(model, layout, part, joined_n if basis == _OPTION and serves else None)
+        reason = reason or (WRONG_MODEL if fit["misfit"] else None)
     row = {
         **of_rank(rank),
         "device_id": gpu.device_id,
@@ -105,9 +113,7 @@ def _peaks(
         "tp": None if layout is None else layout.tp,
         "tp_source": basis,
         "ep": None if layout is None else layout.ep,
-        "weights_bytes": None
-        if model is None or model.reason or layout is None
-        else stored_bytes(model, layout),
+        **fit,
         "dtype_bytes": None if model is None or model.reason else BYTES[model.dtype],
         "kv_bytes": kv_bytes or None,
         "reason": reason,
@@ -115,8 +121,40 @@ def _peaks(
     return Peaks(model, layout, reason, bandwidth, flops_s, by_type, kv_bytes, row)
 
 
+def _fit(model: ModelConfig, layout: ModelLayout, part: RankRoofline, joined_n: int | None) -> Row:
+    """Return what a model has and what is seen of that, and which of it contradicts the other.
+
+    Args:
+        joined_n: Ranks that all-reduces join, where --tp says another number than they may.
+    """
+    weights_bytes, launches = stored_bytes(model, layout), part.launches
+    seen_n, has_n = launches.attention_n, model.layers_n
+    if not seen_n and layout.tp > 1 and launches.all_reduces_n >= _LEAST_REDUCES:
+        seen_n = 0 if model.experts is not None else launches.all_reduces_n // model.all_reduces_n
+    # Each layer may run in several parts; a few launches more may be of a model that guesses.
+    is_other = seen_n < has_n or (2 * seen_n > 3 * has_n and seen_n % has_n > _OTHERS)
+    misfit = None
+    if part.gpu.memory_bytes is not None and weights_bytes > part.gpu.memory_bytes:
+        misfit = MEMORY
+    elif joined_n is not None and joined_n > 1 and joined_n != layout.tp:
+        misfit = RANKS
+    elif seen_n and is_other:
+        misfit = LAYERS
+    return {
+        "joined_ranks_n": joined_n,
+        "layers_n": has_n,
+        "layers_seen_n": seen_n or None,
+        "weights_bytes": weights_bytes,
+        "misfit": misfit,
+    }
+
+
 def _layout(
-    model: ModelConfig, rows: RankRows, matched: MatchedCollectives, options: Mapping[str, Any]
+    model: ModelConfig,
+    rows: RankRows,
+    matched: MatchedCollectives,
+    joined_n: int | None,
+    options: Mapping[str, Any],
 ) -> tuple[ModelLayout | None, str | None, str | None]:
     """Return over how many GPUs a model is spread, how that is known, and why it is not."""
     if model.reason is not None:
@@ -133,7 +171,6 @@ def _layout(
         return ModelLayout(1, ep), "tokens of all ranks", None
     if "all_reduce" not in used:
         return ModelLayout(1, ep), "no all-reduce", None
-    sizes = {len(item.owners) for item in matched.sequences if item.operation == "all_reduce"}
-    if len(sizes) != 1:
+    if joined_n is None:
         return None, None, "tp"
-    return ModelLayout(sizes.pop(), ep), "matched all-reduces", None
+    return ModelLayout(joined_n, ep), "matched all-reduces", None

@@ -59,17 +59,23 @@ def parameters(model: ModelConfig) -> float:
     """Return P + V h of a whole model: all weights but the table of embeddings, all experts."""
     sizes = _Sizes.of(model, ModelLayout())
     experts = 0.0 if model.experts is None else sizes.expert * model.experts.experts_n
-    return sizes.attention + sizes.dense + sizes.router + experts + sizes.head
+    return sizes.attention + sizes.keys + sizes.dense + sizes.router + experts + sizes.head
 
 
 def stored_bytes(model: ModelConfig, layout: ModelLayout) -> float:
     """Return the bytes of the weights that one GPU holds."""
-    sizes, dtype = _Sizes.of(model, layout), BYTES[model.dtype]
-    experts = 0.0 if model.experts is None else sizes.expert * model.experts.experts_n
-    spread = layout.ep or layout.tp
-    quantized = sizes.dense + experts / spread
-    plain = sizes.router + sizes.head
-    return model.attention_bytes * sizes.attention + model.weight_bytes * quantized + dtype * plain
+    sizes, experts = _Sizes.of(model, layout), 0.0
+    if model.experts is not None:
+        held = sizes.expert * model.experts.experts_n / (layout.ep or layout.tp)
+        experts = model.expert_bytes * held
+    return _always_bytes(model, sizes) + experts
+
+
+def _always_bytes(model: ModelConfig, sizes: _Sizes) -> float:
+    """Return the bytes of all weights but those of routed experts."""
+    attention = model.attention_bytes * sizes.attention + model.keys_bytes * sizes.keys
+    plain = BYTES[model.dtype] * (sizes.router + sizes.head)
+    return attention + model.weight_bytes * sizes.dense + plain
 
 
 def read_bytes(model: ModelConfig, layout: ModelLayout, batch: Batch, kv_bytes: float) -> Floats:
@@ -77,16 +83,16 @@ def read_bytes(model: ModelConfig, layout: ModelLayout, batch: Batch, kv_bytes: 
 
     With experts those that uniform routing reaches, which is the most; without told keys at least.
     """
-    sizes, dtype = _Sizes.of(model, layout), BYTES[model.dtype]
-    weights = model.attention_bytes * sizes.attention + model.weight_bytes * sizes.dense
-    weights += dtype * (sizes.router + sizes.head)
+    sizes = _Sizes.of(model, layout)
     experts: Any = 0.0
     if model.experts is not None:
         reached = distinct_experts(model, batch.tokens * layout.groups)
-        experts = model.weight_bytes * sizes.expert * reached / (layout.ep or layout.tp)
+        experts = model.expert_bytes * sizes.expert * reached / (layout.ep or layout.tp)
     kv = 2 * kv_bytes * model.layers_n * model.kv_heads_n * model.head_dim
     kv_read = kv * (batch.keys + batch.tokens) / min(layout.tp, model.kv_heads_n)
-    return np.asarray(weights + experts + np.nan_to_num(kv_read) + 0.0 * batch.tokens)
+    return np.asarray(
+        _always_bytes(model, sizes) + experts + np.nan_to_num(kv_read) + 0.0 * batch.tokens
+    )
 
 
 def distinct_experts(model: ModelConfig, tokens: Floats) -> Floats:
@@ -99,7 +105,7 @@ def distinct_experts(model: ModelConfig, tokens: Floats) -> Floats:
 def step_flops(model: ModelConfig, layout: ModelLayout, batch: Batch) -> Floats:
     """Return the FLOPs of steps on one GPU; without those of attention where pairs are not told."""
     sizes = _Sizes.of(model, layout)
-    dense = sizes.attention + sizes.dense + sizes.router
+    dense = sizes.attention + sizes.keys + sizes.dense + sizes.router
     flops = 2 * batch.tokens * dense + 2 * batch.outputs * sizes.head
     if model.experts is not None:
         gone = batch.tokens * layout.groups * model.experts.chosen_n
@@ -125,9 +131,13 @@ def training_flops(
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Weights of one GPU, all layers together; `expert` is of one routed expert, undivided."""
+    """Weights of one GPU, all layers together; `expert` is of one routed expert, undivided.
+
+    `attention` are those of queries and output, `keys` of keys and values.
+    """
 
     attention: float
+    keys: float
     dense: float
     router: float
     expert: float
@@ -136,12 +146,19 @@ class _Sizes:
     @classmethod
     def of(cls, model: ModelConfig, layout: ModelLayout) -> _Sizes:
         h, tp, matrices = model.hidden, layout.tp, 3 if model.is_gated else 2
-        kv = 2 * h * model.kv_heads_n * model.head_dim / min(tp, model.kv_heads_n)
-        attention = model.layers_n * (2 * h * model.heads_n * model.head_dim / tp + kv)
+        keys = 2 * h * model.kv_heads_n * model.head_dim / min(tp, model.kv_heads_n)
+        queries = 2 * h * model.heads_n * model.head_dim / tp
         experts, sparse_n, size, router, expert = model.experts, 0, 0, 0, 0
         if experts is not None:
-            sparse_n, size = experts.layers_n, experts.shared_size
+            sparse_n, size = len(experts.layers), experts.shared_size
             router = sparse_n * h * experts.experts_n
             expert = sparse_n * matrices * h * experts.size
         rows = (model.layers_n - sparse_n) * model.intermediate + sparse_n * size
-        return cls(attention, matrices * h * rows / tp, router, expert, model.vocabulary * h / tp)
+        return cls(
+            model.layers_n * queries,
+            model.layers_n * keys,
+            matrices * h * rows / tp,
+            router,
+            expert,
+            model.vocabulary * h / tp,
+        )

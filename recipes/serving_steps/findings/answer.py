@@ -11,9 +11,8 @@ from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.screen import Scale
 from nsys_llm.taxonomy.step_names import recording_advice
-from nsys_llm.view.text import counted, format_count, format_ns, listed
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed
 
 from .steps import examples, serving_findings
 
@@ -47,25 +46,24 @@ def headline(tables: Tables) -> list[str]:
     rank = server["rank"]
     steps = tables["batch_steps"]
     steps = steps[(steps["rank"] == rank) & (steps["mark"] == "")]
-    where = _where(servers, rank)
+    where, drafts = _where(servers, rank), _drafts(tables["speculation"], rank)
     lines = [
         f"{server['engine']}: {counted(server['counted_n'], 'step')}{where}: "
-        f"{_phases(steps)}{_requests(steps)}"
+        f"{_phases(steps)}{_requests(steps)}{drafts}"
     ]
     waits = tables["inter_token"]
     row = records(waits[waits["rank"] == rank])[0]
     if row["reason"] is not None:
         lines.append(f"between tokens: not known ({row['reason']})")
     elif row["p50_ns"] is not None:
-        scale = Scale.of(10 * row["p99_ns"])
-        p99 = dict.fromkeys(scale.number(row[name]) for name in ("p99_ns", "p99_most_ns"))
-        words = f"p50 {scale.number(row['p50_ns'])} {scale.unit}, p99 {' to '.join(p99)}"
+        p99 = dict.fromkeys(format_ns(row[name]) for name in ("p99_ns", "p99_most_ns"))
+        words = f"p50 {format_ns(row['p50_ns'])}, p99 {' to '.join(p99)}"
         adds_ns, usual_ns = (row[name] or 0 for name in ("mixed_adds_ns", "mixed_usual_ns"))
         # What a single pause makes of it is nothing that prefill adds.
         adds_ns = adds_ns if 2 * usual_ns >= adds_ns else usual_ns
-        adds = "" if adds_ns <= 0 else f"; prefill adds {scale.number(adds_ns)}"
-        drafts = " per step" if server["drafts_n"] or len(tables["speculation"]) else ""
-        lines.append(f"between tokens{drafts}: {words}{adds}")
+        adds = "" if adds_ns <= 0 else f"; prefill adds {format_ns(adds_ns)}"
+        per_step = " per step" if drafts else ""
+        lines.append(f"between tokens{per_step}: {words}{adds}")
     return lines
 
 
@@ -90,26 +88,20 @@ def caveats(tables: Tables) -> list[str]:
     if (servers["engine"] == "TensorRT-LLM").any():
         drafts += ", and TensorRT-LLM's names do not tell of any"
     return [
-        "Time between tokens runs from the end of one step to that of the next: a lower bound of "
-        f"what a client sees, {drafts}. Nothing is said of the time to a first token or of queues."
+        "Time between tokens runs from the end of one step to that of the next: about what a "
+        f"client sees, {drafts}. Nothing is said of the time to a first token or of queues."
     ]
 
 
 def _phases(steps: pd.DataFrame) -> str:
-    """Return how many steps there are of each phase, and their medians in one unit."""
+    """Return how many steps there are of each phase, and their medians."""
     costs = {phase: steps.loc[steps["phase"] == phase, "cost_ns"] for phase in _PHASES}
-    medians = {
-        phase: float(some.median()) for phase, some in costs.items() if len(some) >= _LEAST_STEPS
-    }
-    # Steps take parts of a ms to some: one unit for all of them.
-    scale = Scale.of(10 * max(medians.values(), default=1.0))
-    words: list[str] = []
-    for phase, some in costs.items():
-        if not len(some):
-            continue
-        median = f" {scale.number(medians[phase])}" if phase in medians else ""
-        unit = f" {scale.unit}" if median and not any(scale.unit in word for word in words) else ""
-        words.append(f"{format_count(len(some))} {phase}{median}{unit}")
+    words = [
+        f"{format_count(len(some))} {phase}"
+        + (f" {format_ns(some.median())}" if len(some) >= _LEAST_STEPS else "")
+        for phase, some in costs.items()
+        if len(some)
+    ]
     return ", ".join(words) or "phases are not known"
 
 
@@ -120,6 +112,16 @@ def _requests(steps: pd.DataFrame) -> str:
     least, most = int(requests.min()), int(requests.max())
     span = f"{format_count(least)}-" if most > least else ""
     return f"; {span}{counted(most, 'request')}"
+
+
+def _drafts(speculation: pd.DataFrame, rank: int) -> str:
+    """Return how many drafts are accepted; nothing of a rank without drafts."""
+    rows = records(speculation[speculation["rank"] == rank])
+    if not rows:
+        return ""
+    if rows[0]["accepted_pct"] is None:
+        return "; how many drafts are accepted is not known"
+    return f"; {format_percent(rows[0]['accepted_pct'])} of drafts accepted"
 
 
 def _model_lines(tables: Tables) -> list[str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from nsys_llm.analyses.steps.batches import DECODE, MIXED, PREFILL
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import COMPUTE
@@ -24,14 +25,14 @@ def serving_findings(tables: Tables) -> list[Finding]:
     if server is None:
         return made
     rank = server["rank"]
-    names = ("padding", "batches", "inter_token", "before_steps", "context_growth")
+    names = ("padding", "inter_token", "context_growth")
     of_rank = {name: records(tables[name][tables[name]["rank"] == rank]) for name in names}
     host_idle_ns = Walls(tables).host_idle_ns((rank, server["device_id"]))
     place = _place(server)
     reported = (
         _padding(of_rank["padding"], place),
-        _eager(of_rank["batches"], of_rank["inter_token"], host_idle_ns, place),
-        _before(of_rank["before_steps"], place),
+        _eager(tables, of_rank["inter_token"], host_idle_ns, place),
+        _before(tables, place),
         _prefill(of_rank["inter_token"], place),
         _growth(of_rank["context_growth"], place),
     )
@@ -71,55 +72,44 @@ def _padding(rows: Sequence[Record], place: Record) -> Finding | None:
 
 
 def _eager(
-    batches: Sequence[Record], waits: Sequence[Record], host_idle_ns: int, place: Record
+    tables: Tables, waits: Sequence[Record], host_idle_ns: int, place: Record
 ) -> Finding | None:
-    decode = [row for row in batches if row["phase"] == "decode"]
-    eager = [row for row in batches if row["phase"] != "decode" and row["graph_pct"] == 0]
-    steps_n = sum(row["steps_n"] for row in eager)
-    cost_ns = sum((row["busy_ns"] + row["idle_ns"]) * row["steps_n"] for row in eager)
-    decode_n = max(sum(row["steps_n"] for row in decode), 1)
-    # What decode steps idle, too, is not for want of a graph.
-    usual_ns = sum(row["idle_ns"] * row["steps_n"] for row in decode) / decode_n
-    idle_ns = sum(max(row["host_idle_ns"] - usual_ns, 0.0) * row["steps_n"] for row in eager)
+    of_rank = {"rank": place["rank"]}
+    eager = {**of_rank, "phase": (MIXED, PREFILL), "graph_pct": 0.0}
+    cost = claim(tables, "cost_ns", "batches", "total_ns", **eager)
+    idle = claim(tables, "idle_ns", "batches", "eager_idle_ns", **eager)
+    share = claim(tables, "idle_pct", "batches", "eager_idle_ns", "sum", cost, **eager)
+    replayed = claim(tables, "graph_pct", "batches", "graph_pct", "max", **of_rank, phase=DECODE)
     # Without any graph these steps are like all others.
-    if not any(row["graph_pct"] for row in decode) or percent(idle_ns, cost_ns) < EAGER_PCT:
+    if not replayed.value or (share.value or 0) < EAGER_PCT:
         return None
-    replayed_pct = sum(row["graph_pct"] * row["steps_n"] for row in decode)
     wait: Record = waits[0] if waits else {}
     finding = RULES["eager_prefill"].finding(
         cause=Cause("place", detail="steps with prefill"),
-        change=Change("host_part", time_ns=idle_ns, worst_pct=wait.get("adds_p99_pct")),
-        fields={
-            "eager_n": steps_n,
-            "idle_ns": idle_ns,
-            "cost_ns": cost_ns,
-            "idle_pct": percent(idle_ns, cost_ns),
-            "graph_pct": replayed_pct / decode_n,
-            "mixed_adds_ns": wait.get("mixed_adds_ns"),
-            "p99_ns": wait.get("p99_ns"),
-        },
-        impact_ns=round(idle_ns),
+        change=Change("host_part", time_ns=idle.value, worst_pct=wait.get("adds_p99_pct")),
+        fields={"mixed_adds_ns": wait.get("mixed_adds_ns"), "p99_ns": wait.get("p99_ns")},
+        evidence=(claim(tables, "eager_n", "batches", "steps_n", **eager), cost, idle, share),
+        impact_ns=round(idle.value),
         **place,
     )
     # It speaks for the host where it is most of what the GPU waits for.
-    return finding if 2 * idle_ns >= host_idle_ns else replace(finding, specificity=0)
+    return finding if 2 * idle.value >= host_idle_ns else replace(finding, specificity=0)
 
 
-def _before(rows: Sequence[Record], place: Record) -> Finding | None:
-    window_pct = sum(row["window_pct"] or 0 for row in rows)
-    if window_pct < BEFORE_PCT:
+def _before(tables: Tables, place: Record) -> Finding | None:
+    of_rank = {"rank": place["rank"]}
+    share = claim(tables, "window_pct", "before_steps", "window_pct", **of_rank)
+    if share.value < BEFORE_PCT:
         return None
-    time_ns = sum(row["total_ns"] for row in rows)
+    time_ns = claim(tables, "", "before_steps", "total_ns", **of_rank).value
+    table = tables["before_steps"]
+    row = records(table[table["rank"] == place["rank"]])[0]
     return RULES["host_before_steps"].finding(
         cause=Cause("place", detail="before steps"),
         change=Change("host_part", time_ns=time_ns),
-        fields={
-            "idle_ns": sum(row["idle_ns"] for row in rows),
-            "window_pct": window_pct,
-            "range": rows[0]["range"],
-            "range_ns": rows[0]["idle_ns"],
-        },
-        name=rows[0]["range"],
+        fields={"range": row["range"], "range_ns": row["idle_ns"]},
+        evidence=(claim(tables, "idle_ns", "before_steps", "idle_ns", **of_rank), share),
+        name=row["range"],
         impact_ns=time_ns,
         **place,
     )

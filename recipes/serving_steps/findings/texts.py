@@ -47,8 +47,8 @@ RULES: Final = rules_by_id(
         title="Steps with prefill run outside CUDA graphs: the GPU idles {idle_pct} more of their "
         "time",
         details="{eager_n:step} with context on rank {rank} replay no graph: {idle_ns} of "
-        "{cost_ns} idle by host causes, beyond what decode steps idle.[ {graph_pct} of the decode "
-        "steps replay one.][ They add {mixed_adds_ns} to the time between tokens, p99 {p99_ns}.]",
+        "{cost_ns} idle by host causes, beyond what decode steps idle.[ They add {mixed_adds_ns} "
+        "to the time between tokens, p99 {p99_ns}.]",
         threshold=f"{EAGER_PCT:g} % of the cost of steps with context and without a graph, beyond "
         f"what decode steps idle; {limits_words()}",
         source="vllm#56975 (p99 of 199 ms for a decode step of 12 to 17 ms); the share is ours",
@@ -61,7 +61,7 @@ RULES: Final = rules_by_id(
     _rule(
         "host_before_steps",
         ("before_steps", "servers"),
-        title="The GPU idles {idle_ns} before each step, the largest part in {range:quoted}",
+        title="The GPU idles {idle_ns} before each step",
         details="{window_pct} of the time from step to step. The largest part: {range_ns} a step "
         "in {range:quoted}.",
         threshold=f"{BEFORE_PCT:g} % of the time from step to step; {limits_words()}",

@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.host.places import Places
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.no_work import TIMES
 from nsys_llm.analyses.steps.step_times import StepTimes, first_operations
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import merged_unions, subtract_intervals
-from nsys_llm.taxonomy.step_names import holds_every_request, range_key
+from nsys_llm.taxonomy.step_names import range_key
 
 OF_STEP: Final = "(step range)"
 OF_NONE: Final = "(none)"
@@ -24,15 +22,12 @@ OF_NONE: Final = "(none)"
 _USUAL: Final = 98
 
 
-def idle_before_steps(
-    view: RankView, steps: Steps, batches: Batches, times: StepTimes
-) -> Mapping[str, int]:
+def idle_before_steps(view: RankView, steps: Steps, times: StepTimes) -> Mapping[str, int]:
     """Return the idle time before the first operations of steps that count, by range.
 
     From the end of the step before to the first operation; without the profiler's own work, without
-    time in which the server had no request or may have had none, and without pauses: before few
-    steps, and many times as long as before the others. In ns, over all steps; ranges with running
-    numbers as #.
+    time in which the server had no request, and without pauses: before few steps, and many times as
+    long as before the others. In ns, over all steps; ranges with running numbers as #.
     """
     trace = view.trace
     first_ns, call = first_operations(steps)
@@ -41,9 +36,7 @@ def idle_before_steps(
     sums: Counter[str] = Counter()
     if not rows.size:
         return sums
-    is_long = (idle_ns > TIMES * np.median(idle_ns)) & _may_arrive(batches)[rows]
-    is_long |= idle_ns > TIMES * np.percentile(idle_ns, _USUAL, method="lower")
-    rows = rows[~is_long]
+    rows = rows[idle_ns <= TIMES * np.percentile(idle_ns, _USUAL, method="lower")]
     free = np.column_stack((times.before_ns[rows], np.minimum(first_ns[rows], times.end_ns[rows])))
     idle = subtract_intervals(free, merged_unions([trace.gpu_busy, view.no_work, view.profiler]))
     owner = np.searchsorted(free[:, 0], idle[:, 0], side="right") - 1
@@ -59,18 +52,3 @@ def idle_before_steps(
             name = places.named(key)[1] or OF_NONE
             sums[OF_STEP if name in of_step else name] += time_ns
     return +sums
-
-
-def _may_arrive(batches: Batches) -> npt.NDArray[np.bool_]:
-    """Return before which steps nobody may have been there, of engines whose names leave it open.
-
-    They read prompts, and no more requests generate next than may have come with them.
-    """
-    generating, reading = batches.field("gen_reqs"), batches.field("ctx_reqs")
-    if batches.engine is None or holds_every_request(batches.engine):
-        return np.zeros(generating.size, dtype=bool)
-    ends = np.append(np.flatnonzero(generating), generating.size)
-    then = ends[np.searchsorted(ends, np.arange(generating.size))]
-    read_n = np.append(0, np.cumsum(np.maximum(reading, 0)))
-    enough = np.append(generating, 0)[then] <= read_n[then] - read_n[:-1]
-    return np.asarray((generating == 0) & (reading > 0) & enough)

@@ -56,7 +56,7 @@ def _served(
         graph_size=graph_size,
         host_idle_ns=_usual(host_idle_ns(view, times, rows), rows),
         draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
-        before_ns=idle_before_steps(view, steps, batches, times) if batches.is_read else {},
+        before_ns=idle_before_steps(view, steps, times) if batches.is_read else {},
         growth=growth,
     )
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.batches import PHASES, PREFILL
+from nsys_llm.analyses.steps.batches import DECODE, PHASES, PREFILL
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns
@@ -137,6 +137,10 @@ def batch_rows(rank: Rank, served: ServedSteps) -> list[Row]:
     phase = np.array([PHASES.index(item) if item else -1 for item in batches.phase])
     counted = served.times.counted & (phase >= 0)
     cells = np.column_stack((phase, requests, tokens))
+    decoding = counted & (phase == PHASES.index(DECODE))
+    idle_ns = served.times.cost_ns - served.times.busy_ns
+    # What decode steps idle, too, is not for want of a graph.
+    usual_ns = float(idle_ns[decoding].mean()) if decoding.any() else 0.0
     return [
         {
             **of_rank(rank),
@@ -144,14 +148,14 @@ def batch_rows(rank: Rank, served: ServedSteps) -> list[Row]:
             "gen_bucket": bucket_words(cell[1]),
             "ctx_bucket": bucket_words(cell[2], _LEAST_TOKENS),
             "batch": _batch_words(*cell),
-            **_bucket(served, np.flatnonzero(counted & (cells == cell).all(axis=1))),
+            **_bucket(served, np.flatnonzero(counted & (cells == cell).all(axis=1)), usual_ns),
         }
         for cell in np.unique(cells[counted], axis=0).tolist()
     ]
 
 
-def _bucket(served: ServedSteps, rows: IntArray) -> Row:
-    """Return what steps of one bucket have in common."""
+def _bucket(served: ServedSteps, rows: IntArray, usual_ns: float) -> Row:
+    """Return what steps of one bucket have in common; decode steps idle as usual."""
     batches, times = served.batches, served.times
     cost_ns = times.cost_ns[rows]
     between_ns = (times.begin_ns - times.before_ns - times.no_work_ns)[rows]
@@ -177,7 +181,8 @@ def _bucket(served: ServedSteps, rows: IntArray) -> Row:
         "eager_ns": float(cost_ns[~replayed].mean() - cost_ns[replayed].mean())
         if has_both
         else None,
-        "host_idle_ns": float(served.host_idle_ns[rows].mean()),
+        "total_ns": int(cost_ns.sum()),
+        "eager_idle_ns": rows.size * max(float(served.host_idle_ns[rows].mean()) - usual_ns, 0.0),
     }
 
 

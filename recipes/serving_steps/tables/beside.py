@@ -103,8 +103,9 @@ def speculation(served: ServedSteps) -> Row | None:
     grown = keys[after] - keys[first]
     alike &= (grown >= requests[first]) & (grown <= tokens[first])
     first, after = first[alike], after[alike]
-    accepted_n = int((keys[after] - keys[first]).sum())
-    proposed_n = int(tokens[first].sum())
+    # The token that each always keeps is no draft.
+    accepted_n = int((grown[alike] - requests[first]).sum())
+    proposed_n = int((tokens[first] - requests[first]).sum())
     known = first.size > 0
     verified_n, steps_n = int((verifying | no_width).sum()), int(counted.sum())
     window_ns = int((served.times.end_ns - served.times.before_ns)[counted].sum())

@@ -198,7 +198,7 @@ def context_words(before: RunSteps, after: RunSteps) -> str | None:
         return None
     requests = np.median([max(work.gen_reqs, work.ctx_reqs) for work in after.work])
     pair = " -> ".join(format_count(mean) for mean in means)
-    return f"KV length {pair} at {counted(round(float(requests)), 'request')}"
+    return f"KV length at {counted(round(float(requests)), 'request')}, {pair} in all"
 
 
 def _exactly(work: Work) -> Cell:
@@ -251,7 +251,8 @@ def _with_context(
         if known and means[0] and abs(means[1] / means[0] - 1) > _CHANGED_PCT / 100:
             pair = " -> ".join(map(format_count, means))
             note = (
-                f"contexts differ: KV length {pair}, and the baseline does not say what that costs"
+                f"contexts differ: KV length {pair} in all, and the baseline does not say what "
+                "that costs"
             )
         return replace(cells, note=note)
     middle = _means(codes[0], amounts[0])

@@ -16,8 +16,8 @@ _TITLE: Final = """# Findings
 <!-- Made by `python -m nsys_llm.install.derive` from findings/texts.py of each recipe. -->
 
 This page lists every finding: its condition and severity, the source of its thresholds, and its
-advice. A run fills in the words in braces, such as `{rank}`. The id is in the column `rule` of
-findings.parquet and in report.json.
+advice. What gains less than 0.1 ms of a run is never high. A run fills in the words in braces,
+such as `{rank}`. The id is in the column `rule` of findings.parquet and in report.json.
 """
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,11 @@ _MXFP4_BYTES: Final = 4.25 / 8
 #: More than any model has; such a number is a mistake.
 _LARGEST: Final = 1 << 31
 _MOST_LAYERS: Final = 1 << 12
-#: Modules that are left out of quantization and are no part of what it is said of here.
-_UNQUANTIZED: Final = ("lm_head", "embed", "norm", "router", ".gate")
+#: Number of a layer in the name of a module, and what stands before it.
+_LAYER: Final = re.compile(r"(?:.*\.)?(?:layers?|h|blocks)\.([0-9]{1,9})(?:\.|$)")
+_AROUND: Final = ("", "model", "transformer", "language_model", "decoder", "layers")
+_ATTENTION: Final = ("q_proj", "o_proj", "k_proj", "v_proj")
+_FEED_FORWARD: Final = ("gate_proj", "up_proj", "down_proj")
 _NUMBERS: Final = ("hidden_size", "num_attention_heads", "vocab_size")
 
 
@@ -35,14 +39,14 @@ class Experts:
         chosen_n: Those that a token goes through.
         size: Intermediate size of each.
         shared_size: Of all shared experts of a layer together.
-        layers_n: Layers that have experts; the others are dense.
+        layers: Those that have experts; the others are dense.
     """
 
     experts_n: int
     chosen_n: int
     size: int
     shared_size: int
-    layers_n: int
+    layers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,11 @@ class ModelConfig:
         vocabulary: V.
         is_gated: Whether that network has three matrices, else two.
         dtype: torch_dtype.
-        weight_bytes: Bytes of a quantized weight with its scales; as `dtype` without.
-        attention_bytes: Of a weight of attention.
+        all_reduces_n: Of a layer whose weights are spread.
+        attention_bytes: Mean bytes of a weight of queries and output, quantized with its scales.
+        keys_bytes: Of one of keys and values.
+        weight_bytes: Of one of a dense feed-forward network, or of shared experts.
+        expert_bytes: Of one of routed experts.
         kv_bytes: Of a key's or value's number, without --kv-dtype.
         compute: Type whose peak the products reach, as in data sheets.
         experts: None for a dense model.
@@ -77,8 +84,11 @@ class ModelConfig:
     vocabulary: int = 0
     is_gated: bool = True
     dtype: str = "bfloat16"
-    weight_bytes: float = 2.0
+    all_reduces_n: int = 2
     attention_bytes: float = 2.0
+    keys_bytes: float = 2.0
+    weight_bytes: float = 2.0
+    expert_bytes: float = 2.0
     kv_bytes: float = 2.0
     compute: str = "bf16"
     experts: Experts | None = None
@@ -132,7 +142,9 @@ def model_of(content: Mapping[str, Any]) -> ModelConfig:
     data = data_file("model_types")
     config = {data["names"].get(key, key): value for key, value in content.items()}
     known = {*data["used"], *data["harmless"]}
-    unknown = [key for key, value in config.items() if key not in known and value is not None]
+    # What is off changes nothing, nor what is as it would be anyway.
+    known |= {key for key, same in data["equal"].items() if config.get(key) == config.get(same)}
+    unknown = [key for key, value in config.items() if key not in known and value]
     kind = config.get("model_type")
     if kind not in data["gated"] and kind not in data["ungated"]:
         raise _Unknown(f"model_type {kind}")
@@ -150,6 +162,7 @@ def model_of(content: Mapping[str, Any]) -> ModelConfig:
     if dtype not in BYTES:
         raise _Unknown(f"torch_dtype {dtype or 'missing'}")
     experts = _experts(config, layers_n, intermediate)
+    modules = _modules(layers_n, intermediate, experts, is_gated=kind in data["gated"])
     return ModelConfig(
         reason=None,
         hidden=hidden,
@@ -162,7 +175,8 @@ def model_of(content: Mapping[str, Any]) -> ModelConfig:
         is_gated=kind in data["gated"],
         dtype=dtype,
         experts=experts,
-        **_quantized(_object(config, "quantization_config"), dtype),
+        all_reduces_n=1 if kind in data["one_all_reduce"] else 2,
+        **_quantized(_object(config, "quantization_config"), dtype, modules),
     )
 
 
@@ -203,18 +217,42 @@ def _experts(config: Mapping[str, Any], layers_n: int, intermediate: int) -> Exp
     first_n = _size(config, "first_k_dense_replace", 0, least=0, most=layers_n)
     dense = {*_listed(config, "mlp_only_layers"), *range(first_n)}
     every = _size(config, "decoder_sparse_step", 1)
-    sparse = [k for k in range(layers_n) if k not in dense and (k + 1) % every == 0]
+    sparse = tuple(k for k in range(layers_n) if k not in dense and (k + 1) % every == 0)
     shared = _size(config, "n_shared_experts", 0, least=0) * size
     shared += _size(config, "shared_expert_intermediate_size", 0, least=0)
-    return Experts(experts_n, chosen_n, size, shared, len(sparse))
+    return Experts(experts_n, chosen_n, size, shared, sparse)
 
 
-def _quantized(config: Mapping[str, Any] | None, dtype: str) -> dict[str, Any]:
-    """Return bytes of weights, of keys and values, and the type that computes."""
+def _modules(
+    layers_n: int, intermediate: int, experts: Experts | None, *, is_gated: bool
+) -> dict[tuple[int, str], tuple[str, int]]:
+    """Return by layer and name of each matrix the field with the bytes of its weights, and size.
+
+    Sizes compare matrices of one field only.
+    """
+    names = _FEED_FORWARD[not is_gated :]
+    modules = {}
+    for layer in range(layers_n):
+        for place, name in enumerate(_ATTENTION):
+            kind = "attention_bytes" if place < 2 else "keys_bytes"
+            modules[layer, f"self_attn.{name}"] = kind, 1
+        parts = {"mlp": ("weight_bytes", intermediate)}
+        if experts is not None and layer in experts.layers:
+            parts = {"mlp.experts": ("expert_bytes", 1)}
+            if experts.shared_size:
+                parts["mlp.shared_experts"] = "weight_bytes", experts.shared_size
+        modules |= {(layer, f"{part}.{name}"): of for part, of in parts.items() for name in names}
+    return modules
+
+
+def _quantized(
+    config: Mapping[str, Any] | None, dtype: str, modules: Mapping[tuple[int, str], tuple[str, int]]
+) -> dict[str, Any]:
+    """Return mean bytes of weights by field, of keys and values, and the type that computes."""
     plain, compute = BYTES[dtype], PEAK_TYPES[dtype]
-    kinds = {"attention_bytes": plain, "weight_bytes": plain, "kv_bytes": plain, "compute": compute}
+    fields = ("attention_bytes", "keys_bytes", "weight_bytes", "expert_bytes")
     if config is None:
-        return kinds
+        return {**dict.fromkeys((*fields, "kv_bytes"), plain), "compute": compute}
     method, left_out = config.get("quant_method"), "modules_to_not_convert"
     if method in ("awq", "gptq"):
         weight_bytes = _of_bits(config.get("bits")) + _scale_bytes(config)
@@ -227,16 +265,60 @@ def _quantized(config: Mapping[str, Any] | None, dtype: str) -> dict[str, Any]:
         weight_bytes, compute = _compressed(config, compute)
     else:
         raise _Unknown(f"quant_method {method}")
-    attention_bytes = weight_bytes
-    for name in map(str, _listed(config, left_out)):
-        if "self_attn" in name:
-            attention_bytes = plain
-        elif not any(part in name for part in _UNQUANTIZED):
-            raise _Unknown(f"{left_out} {name}")
+    names = list(map(str, _listed(config, left_out)))
+    kept = {key for name in names for key in _left_out(name, left_out, modules)}
+    sums = {field: [0, 0] for field in fields}
+    for key, (field, size) in modules.items():
+        sums[field][0] += size
+        sums[field][1] += size * (key in kept)
+    means = {
+        field: weight_bytes + (plain - weight_bytes) * part / max(whole, 1)
+        for field, (whole, part) in sums.items()
+    }
     scheme = _object(config, "kv_cache_scheme")
     kv_bytes = plain if scheme is None else _of_bits(scheme.get("num_bits"))
-    sizes = {"attention_bytes": attention_bytes, "weight_bytes": weight_bytes}
-    return {**sizes, "kv_bytes": kv_bytes, "compute": compute}
+    return {**means, "kv_bytes": kv_bytes, "compute": compute}
+
+
+def _left_out(
+    text: str, key: str, modules: Mapping[tuple[int, str], tuple[str, int]]
+) -> list[tuple[int, str]]:
+    """Return the matrices that an entry of a list of modules names: all that it stands above.
+
+    An entry is the path of a module or a part of that, or an expression that such a path matches.
+    """
+    data = data_file("model_types")
+    if text.startswith("re:"):
+        try:
+            matches = re.compile(text[3:]).match
+        except re.error as error:
+            raise _Unknown(f"{key} {text}") from error
+        paths = {key: f"model.layers.{key[0]}.{key[1]}" for key in modules}
+        found = [place for place, path in paths.items() if matches(path)]
+        others = ("mlp.gate", "block_sparse_moe.gate", "mlp.router", "mlp.shared_expert_gate")
+        known = ["lm_head", "model.embed_tokens", *(f"model.layers.0.{name}" for name in others)]
+        is_known = bool(found) or any(map(matches, known))
+    else:
+        layer = _LAYER.match(text)
+        parts = (text[layer.end() :] if layer else text).split(".")
+        names = [data["modules"].get(part, part).split() for part in parts if part not in _AROUND]
+        inside = [place for place in modules if layer is None or place[0] == int(layer[1])]
+        found = [place for place in inside if _is_under(place[1], names)]
+        # Layers that only guess tokens stand behind the last one.
+        is_known = bool(found) or not inside or parts[-1] in data["unquantized"]
+        is_known |= any(word in parts[-1] for word in ("norm", "embed"))
+    if not is_known:
+        raise _Unknown(f"{key} {text}")
+    return found
+
+
+def _is_under(path: str, names: Sequence[Sequence[str]]) -> bool:
+    """Return whether some parts of a path in a row have the given names."""
+    parts = path.split(".")
+    return any(
+        all(part in some for part, some in zip(parts[at:], names, strict=False))
+        for at in range(len(parts) - len(names) + 1)
+    )
 
 
 def _compressed(config: Mapping[str, Any], compute: str) -> tuple[float, str]:

@@ -12,6 +12,8 @@ from nsys_llm.view.text import format_ns, format_percent
 
 #: Share of the span from which on a gain has a severity; below the last one it is a table's row.
 LIMITS_PCT: Final = {"high": 10.0, "medium": 3.0, "low": 1.0}
+#: Less time of a whole run is never high.
+_LEAST_HIGH_NS: Final = 100_000
 LEAST_PCT: Final = min(LIMITS_PCT.values())
 #: Share of the p99 or worst step from which on a gain below that is worth reading.
 TAIL: Final = "tail"
@@ -85,10 +87,11 @@ class Price:
 
     @property
     def severity(self) -> str | None:
-        """The first limit that the gain reaches, of a bound never high; None below all of them."""
+        """The first limit that the gain reaches; of a bound, or below 0.1 ms, never high."""
         for severity, least_pct in LIMITS_PCT.items():
             if self.gain_pct >= least_pct:
-                return "medium" if self.about_ns is None and severity == "high" else severity
+                unsure = self.about_ns is None or self.gain_ns < _LEAST_HIGH_NS
+                return "medium" if unsure and severity == "high" else severity
         rare = (self.tail_pct or 0.0) >= TAIL_LIMIT_PCT and not self.is_refuted
         return TAIL if rare else None
 

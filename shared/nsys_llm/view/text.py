@@ -29,6 +29,8 @@ _FIGURES: Final = 3
 _UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 #: A name in backticks, or, as a group, what stands between two sentences.
 _NAME_OR_NEXT: Final = re.compile(r"`[^`]*`|(?<=\.)(?<!\bvs\.)(\s+)(?=[A-Z`])")
+#: The first text in a range's name that is JSON, or what Python prints likewise.
+_FIRST_TEXT: Final = re.compile(r"""\s*(?:\{.*?:|\[)\s*["']([^"']+)["']""")
 #: Ratios from which on a change is a factor.
 _TIMES: Final = 3.0
 
@@ -124,9 +126,13 @@ def format_value(value: Any, unit: str | None) -> str:
 def quoted(name: object) -> str:
     """Return a name out of a trace for use in prose: in backticks, on one line.
 
-    Every renderer knows text in backticks as foreign, and escapes it as its format needs.
+    Of JSON it is the first name in it. Every renderer knows text in backticks as foreign, and
+    escapes it as its format needs.
     """
-    return f"`{cleaned(name).replace('`', chr(39)).strip() or NO_NAME}`"
+    text = cleaned(name)
+    if first := _FIRST_TEXT.match(text):
+        text = first[1]
+    return f"`{text.replace('`', chr(39)).strip() or NO_NAME}`"
 
 
 def spans(prose: str) -> list[tuple[bool, str]]:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from quick_run import quick
 from step_world import StepWorld
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.steps import finder
+from nsys_llm.recipes.llm_overview.findings.screen import screen
 from nsys_llm.recipes.llm_overview.tables.ranks import mean_step_ns, rank_rows
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.steps import DeviceSteps, SlowBegin, StepKind
@@ -115,3 +117,34 @@ def test_the_mean_is_over_all_steps_of_all_gpus():
     assert mean_step_ns([]) is None
     # Steps that hold less than half of the time are no measure of what is gained in all of it.
     assert mean_step_ns([*gpus, {"span_ns": 1, "steps_n": None, "step_ns": None}]) is None
+
+
+def training(path, beside):
+    """Write 24 steps of 1.48 ms, and after some of them other work or none of so many ms."""
+    trace, clock = TraceBuilder().process(pid=1, name="train"), 10_000
+    for step in range(24):
+        names = [(f"train_step {step}", 1_460_000)]
+        names += [(f"eval_step {place}", 610_000) for place in range(beside.get(step, 0))]
+        for name, took_ns in names:
+            trace.nvtx(name, clock, clock + 60_000)
+            trace.kernel("gemm", start_ns=clock + 10_000, duration_ns=took_ns,
+                         launch=(clock + 1_000, clock + 5_000))  # fmt: skip
+            clock += took_ns + 20_000
+    return trace.write_sqlite(path / "rank0.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("beside", "steps"),
+    [
+        ({5: 8, 11: 8, 17: 8}, ["21 steps of 1.48 ms", "3 of 6.52 ms with more in it"]),
+        ({12: 40}, ["23 steps of 1.48 ms", "1 of 26.7 ms with more in it"]),
+        ({}, ["24 steps", "1.48 ms a step"]),
+        # Where most hold it, it is part of the step.
+        (dict.fromkeys(range(1, 24, 2), 1), ["24 steps", "1.77 ms a step"]),
+        (dict.fromkeys(range(24), 1), ["24 steps", "2.08 ms a step"]),
+    ],
+)
+def test_a_step_of_which_few_hold_more_is_the_usual_one(beside, steps, tmp_path):
+    shown = screen(quick("llm_overview", training(tmp_path, beside)))
+    assert shown.facts.split(", ")[2:] == steps
+    assert shown.by_step == (len(beside) not in (1, 3))

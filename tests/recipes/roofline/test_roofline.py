@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from command_line import run
 from quick_run import quick
+from results import rows
+from title_claims import check_title
 from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.manifest.model_config import _Unknown as UnknownKey
 from nsys_llm.manifest.model_config import model_of, read_model
 from nsys_llm.recipes.roofline.analysis import ANALYSIS
 from nsys_llm.recipes.roofline.per_rank.gemms import shape_of
@@ -26,6 +29,7 @@ from nsys_llm.recipes.roofline.tables.step_work import (
     stored_bytes,
     training_flops,
 )
+from nsys_llm.report.findings import finding_record
 from nsys_llm.taxonomy.gpu_peaks import _peaks, gpu_peak
 
 #: HBM3 of an H100: 5,120 bits at 2,619 MHz, twice a cycle.
@@ -113,6 +117,70 @@ def test_a_quantized_model_by_hand():
     assert (model.compute, model.weight_bytes) == ("bf16", 0.5 + 2 / 128)
     fp8 = model_of({**LLAMA_3_8B, "quantization_config": {"quant_method": "fp8"}})
     assert (fp8.compute, fp8.weight_bytes, fp8.kv_bytes) == ("fp8", 1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "left_n"),
+    [
+        # Of 32 layers those of queries and output, keys and values, the feed-forward network.
+        (["model.layers.0.mlp.gate_proj"], (0, 0, 1)),
+        (["model.layers.0.self_attn.q_proj", "lm_head"], (1, 0, 0)),
+        (["model.layers.31.self_attn", "model.layers.32.self_attn"], (2, 2, 0)),
+        (["self_attn", "model.norm", "model.embed_tokens"], (64, 64, 0)),
+        (["model.layers.4", "gate"], (2, 2, 3)),
+        (["qkv_proj", "re:.*layers[.][01][.]mlp[.]down_proj$", "re:.*lm_head"], (32, 64, 2)),
+    ],
+)
+@pytest.mark.parametrize("method", ["fp8", "compressed-tensors"])
+def test_modules_that_are_not_quantized_are_counted_by_layer(names, left_n, method):
+    weights = {"num_bits": 8, "type": "float"}
+    key = "ignore" if method == "compressed-tensors" else "modules_to_not_convert"
+    groups = {"a": {"weights": weights, "input_activations": {"num_bits": 8}}}
+    content = quantized(quant_method=method, config_groups=groups, **{key: names})
+    model = model_of({**LLAMA_3_8B, **content})
+    sizes, every = (4096 * 4096, 4096 * 1024, 4096 * 14336), (2 * 32, 2 * 32, 3 * 32)
+    expected = 2 * 128_256 * 4096
+    expected += sum(size * (n + left) for size, n, left in zip(sizes, every, left_n, strict=True))
+    assert stored_bytes(model, ModelLayout()) == pytest.approx(expected, rel=1e-12)
+
+
+def test_of_a_mixture_the_router_is_no_part_of_an_expert():
+    def stored(*names):
+        content = quantized(quant_method="fp8", modules_to_not_convert=[*names])
+        return stored_bytes(model_of({**MIXTRAL, **content}), ModelLayout())
+
+    expert = 4096 * 14336
+    assert stored("block_sparse_moe.gate") == stored()
+    assert stored("model.layers.3.block_sparse_moe.experts") - stored() == 8 * 3 * expert
+    with pytest.raises(UnknownKey, match="w1"):
+        stored("model.layers.3.block_sparse_moe.experts.5.w1")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {**QWEN_AWQ, "use_mrope": False},
+        {
+            "model_type": "opt", "hidden_size": 4096, "ffn_dim": 16384, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "vocab_size": 50272, "torch_dtype": "float16",
+            "word_embed_proj_dim": 4096, "do_layer_norm_before": True, "layerdrop": 0.0,
+            "init_std": 0.02, "_remove_final_layer_norm": False, "prefix": "</s>",
+        },
+        {
+            "model_type": "phi", "hidden_size": 2560, "intermediate_size": 10240,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 51200,
+            "torch_dtype": "float16", "qk_layernorm": False, "embd_pdrop": 0.0,
+        },
+    ],
+    ids=["qwen2", "opt", "phi"],
+)  # fmt: skip
+def test_what_is_off_or_as_usual_changes_nothing(content):
+    assert model_of(content).reason is None
+    with pytest.raises(UnknownKey, match="a_new_kind"):
+        model_of({**content, "a_new_kind": True})
+    if "word_embed_proj_dim" in content:
+        with pytest.raises(UnknownKey, match="word_embed_proj_dim"):
+            model_of({**content, "word_embed_proj_dim": 512})
 
 
 def test_training_is_three_times_forward():
@@ -229,7 +297,7 @@ def test_the_planted_step_is_as_far_from_its_roofline_as_planted(tmp_path):
     (peak,) = tables["peaks"].to_dict("records")
     assert peak["flops_source"] == "NVIDIA H100 Tensor Core GPU datasheet, 2430615, 2024-09"
     assert ANALYSIS.answer(tables).startswith(
-        "a decode step takes 0.79 ms, its roofline is 0.49 (memory): MBU 61.4 %, MFU 1.6 %"
+        "a decode step takes 794 us, its roofline is 487 us (memory): MBU 61.4 %, MFU 1.6 %"
     )
 
 
@@ -312,7 +380,73 @@ def test_above_the_peak_no_number_is_shown(tmp_path):
     tables = quick("roofline", planted(tmp_path, 5), "--model", config(tmp_path, large),
                    *OF_PLANTED)  # fmt: skip
     assert tables["peaks"]["reason"].tolist() == ["wrong_model"]
-    assert ANALYSIS.answer(tables).startswith("131 GB of weights do not fit into the memory of ")
+    assert ANALYSIS.answer(tables).startswith("No roofline: 131 GB of weights do not fit into ")
+
+
+FLASH, COMBINE = "flash_fwd_splitkv_kernel", "flash_fwd_splitkv_combine_kernel"
+
+
+def layered(folder, launches, ranks_n=1, steps_n=12):
+    """Write servers whose steps launch some kernels, each so many times."""
+    folder.mkdir(exist_ok=True)
+    every = [name for name, n in launches.items() for _ in range(n)]
+    for rank in range(ranks_n):
+        trace = TraceBuilder(gpu_name=H100).process(pid=1, name="server")
+        trace.kernel("load", start_ns=2_000, duration_ns=1_000, launch=(500, 1_000))
+        for step in range(steps_n):
+            clock = 10_000 + 40_000_000 * step
+            trace.nvtx(OF_8, clock, clock + 1_000_000)
+            for place, name in enumerate(every):
+                start_ns, at_ns = clock + 20_000 + 300_000 * place, clock + 1_000 + 5_000 * place
+                trace.kernel(name, start_ns=start_ns, duration_ns=290_000,
+                             launch=(at_ns, at_ns + 4_000))  # fmt: skip
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("launches", "seen_n", "misfit"),
+    [
+        ({FLASH: 16, COMBINE: 16}, 16, "layers"),
+        ({FLASH: 24, COMBINE: 24}, 24, None),
+        ({FLASH: 48}, 48, None),  # two parts of the batch
+        ({FLASH: 27}, 27, None),  # three tokens of a model that guesses
+        ({FLASH: 60}, 60, "layers"),
+        ({"sm90_xmma_gemm_bf16": 16}, None, None),
+    ],
+)
+def test_a_step_that_launches_other_layers_is_of_another_model(launches, seen_n, misfit, tmp_path):
+    path = layered(tmp_path / "ranks", launches)
+    tables = quick("roofline", path, "--model", config(tmp_path))
+    assert rows(tables["peaks"], "layers_n layers_seen_n misfit") == [(24, seen_n, misfit)]
+    assert ("wrong_model" in set(tables["findings"]["rule"])) == (misfit is not None)
+    assert tables["step_roofline"]["mbu_pct"].isna().all() == (misfit is not None)
+    if misfit:
+        expected = f"No roofline: The config has 24 layers, and launches of a step show {seen_n}. "
+        assert ANALYSIS.answer(tables).startswith(expected)
+    for finding in ANALYSIS.findings(tables):
+        check_title(finding_record(finding), tables)
+
+
+@pytest.mark.parametrize(
+    ("ranks_n", "reduces_n", "tp", "misfit"),
+    [
+        (2, 33, None, "layers"),
+        (2, 49, None, None),
+        (2, 49, 4, "ranks"),
+        (2, 49, 2, None),
+        (2, 1, None, None),  # once a step
+        (1, 49, 4, None),  # one of four
+    ],
+)
+def test_all_reduces_tell_layers_and_ranks(ranks_n, reduces_n, tp, misfit, tmp_path):
+    path = layered(tmp_path / "ranks", {NCCL: reduces_n}, ranks_n)
+    words = [] if tp is None else ["--tp", str(tp)]
+    tables = quick("roofline", path, "--model", config(tmp_path), *words)
+    assert {row[0] for row in rows(tables["peaks"], "misfit")} == {misfit}
+    if misfit == "ranks":
+        expected = "No roofline: --tp is 4, and all-reduces join 2 ranks. "
+        assert ANALYSIS.answer(tables).startswith(expected)
 
 
 def test_a_gpu_that_is_not_listed_has_no_peak(tmp_path):

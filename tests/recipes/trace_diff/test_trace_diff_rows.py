@@ -137,7 +137,9 @@ def test_a_grown_context_is_told_in_words(tmp_path):
     before, after = Job(name=detailed(16, 4_011)), Job(wider(1.4), name=detailed(16, 117_645))
     said = compare(tmp_path, before, after)
     assert said.word == "OTHER WORK"
-    assert said.lines[0].startswith("OTHER WORK: KV length 4,243 -> 117,877 at 16 requests; ")
+    assert said.lines[0].startswith(
+        "OTHER WORK: KV length at 16 requests, 4,243 -> 117,877 in all; "
+    )
 
 
 @pytest.mark.slow

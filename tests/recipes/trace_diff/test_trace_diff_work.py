@@ -128,7 +128,7 @@ def test_contexts_that_nobody_can_price_are_said_and_not_adjusted_for():
     longer = [(8, 4_400, 0)] * 30
     cells = equal_cells(series(steps, lambda *_: 1e5), series(longer, lambda *_: 1e5))
     assert cells.adjusted_ns is None
-    assert "KV length 4,000 -> 4,400" in cells.note
+    assert "KV length 4,000 -> 4,400 in all," in cells.note
     names = [f"execute_context_0(0)_generation_{n}({n})" for n in (8,) * 30]
     works, keys_n, _ = step_works(names)
     side = replace(series(steps, lambda *_: 1e5), work=tuple(works), keys_n=np.array(keys_n))

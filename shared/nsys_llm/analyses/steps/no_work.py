@@ -4,11 +4,14 @@ Steps of an engine whose next one holds requests that have just come and none th
 was served in between. Short stretches between steps are the engine's own work: they are longer than
 five times the median one, and than the median step, as where launches run ahead the stretches are
 next to nothing. Of an engine that reads prompts in steps of their own the next step that generates
-tells: where no more requests are in it than were certainly just read, nobody else was there.
+tells: where no more requests are in it than were certainly just read, nobody else was there. Where
+others seem to have been, which such an engine serves without a pause, the host tells: it was in no
+range of work.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,7 +24,7 @@ from nsys_llm.analyses.steps.steps import Steps, with_operations
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.step_names import holds_every_request, parse_step
 from nsys_llm.trace.ranges import PUSH_POP
@@ -29,6 +32,8 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 #: A stretch without a request is so many times the median one between two steps.
 TIMES: Final = 5
+#: Ranges in which a host looks for requests.
+_WAITS: Final = re.compile(r"recv|fetch_new|wait|poll|idle|sleep", re.IGNORECASE)
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
@@ -43,10 +48,12 @@ def no_work_spans(trace: RankTrace) -> IntArray:
     if events is None or not _tells(events, trace):
         return np.empty((0, 2), dtype=np.int64)
     ops = LaunchedOps.of(trace)
-    spans = engine_spans(MarkedRanges.of_rank(trace), ops)
+    marked = MarkedRanges.of_rank(trace)
+    spans = engine_spans(marked, ops)
     if spans is None:
         return np.empty((0, 2), dtype=np.int64)
-    return _empty(with_operations(spans, ops, _NEVER, np.zeros(len(spans), dtype=np.int64)))
+    steps = with_operations(spans, ops, _NEVER, np.zeros(len(spans), dtype=np.int64))
+    return _empty(steps, _at_work(marked, steps))
 
 
 def _tells(events: Table, trace: RankTrace) -> bool:
@@ -60,7 +67,17 @@ def _tells(events: Table, trace: RankTrace) -> bool:
     return any(step is not None and step.ctx_reqs and step.gen_reqs == 0 for step in parsed)
 
 
-def _empty(steps: Steps) -> IntArray:
+def _at_work(marked: MarkedRanges, steps: Steps) -> IntArray:
+    """Return when the thread of some steps was in ranges between two of them, but to wait."""
+    of_steps = np.isin(marked.start_ns, steps.start_ns)
+    rows = (marked.thread == np.bincount(marked.thread[of_steps]).argmax()) & ~of_steps
+    rows &= ~marked.which(lambda name: _WAITS.search(name) is not None)
+    starts, ends = marked.start_ns[rows], marked.end_ns[rows]
+    first, last = (np.searchsorted(steps.start_ns, edge) for edge in (starts, ends))
+    return union_intervals(starts[first == last], ends[first == last])
+
+
+def _empty(steps: Steps, at_work: IntArray) -> IntArray:
     if not steps.devices:
         return np.empty((0, 2), dtype=np.int64)
     ended_ns = np.stack([steps.windows_ns(device)[:, 1] for device in steps.devices]).max(axis=0)
@@ -70,16 +87,21 @@ def _empty(steps: Steps) -> IntArray:
         return np.empty((0, 2), dtype=np.int64)
     cost_ns = ended_ns[1:] - np.maximum(ended_ns[:-1], begin_ns)
     least_ns = max(TIMES * lower_median(between_ns), lower_median(cost_ns))
-    rows = np.flatnonzero(_arrivals(steps.names.tolist())[1:] & (between_ns > least_ns))
+    sure, seems = _arrivals(steps.names.tolist())[:, 1:]
+    worked_ns = covered_ns(begin_ns, at_work) - covered_ns(free_ns, at_work)
+    rows = np.flatnonzero((sure | (seems & (2 * worked_ns < between_ns))) & (between_ns > least_ns))
     return np.column_stack((free_ns[rows], begin_ns[rows]))
 
 
 def _arrivals(names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which steps hold requests that have just come, while the server has no others."""
+    """Return which steps hold requests that have just come while the server has no others.
+
+    Shape (2, steps): for sure, and where others may be there, or seem to.
+    """
     steps = [parse_step(name) for name in names]
     # Of a server that only reads prompts, those that are read are gone.
     stays = any(step is not None and step.gen_reqs for step in steps)
-    arrives = np.zeros(len(names), dtype=bool)
+    arrives = np.zeros((2, len(names)), dtype=bool)
     # Requests of the next step that generates; None where that is not told.
     then_n: int | None = None
     # Requests that are read up to it, and of how many of them the first step may have read on.
@@ -90,12 +112,12 @@ def _arrivals(names: Sequence[str]) -> npt.NDArray[np.bool_]:
             then_n = None
             continue
         if step.ctx_reqs and again_n and stays:
-            arrives[place + 1] = False
+            arrives[:, place + 1] = False
         if step.gen_reqs:
             then_n, read_n, again_n = step.gen_reqs, 0, 0
         elif step.ctx_reqs:
             read_n += step.ctx_reqs - again_n
             again_n = int(step.c_sk is None or step.c_sk != step.ctx_tokens)
             alone = then_n is not None and then_n <= read_n
-            arrives[place] = alone or holds_every_request(step.engine)
+            arrives[:, place] = alone or holds_every_request(step.engine), True
     return arrives

@@ -69,8 +69,7 @@ def token_waits(
     """Return the waits of one rank, in order of time; arrays of shape (steps,).
 
     A wait counts once for each request that generates in the step that ends it, but for those whose
-    prompt was read strictly between: their first token came later. A lower bound of what a client
-    sees.
+    prompt was read strictly between: their first token came later. About what a client sees.
 
     Args:
         end_ns: Where all that the step and earlier ones launched has ended.
@@ -118,16 +117,28 @@ def weighted_percentile(
 ) -> tuple[float, float] | None:
     """Return a percentile of values of which each stands so many times, least and most; or None.
 
-    The first value that so many of them do not exceed. None where there may be none.
+    Interpolated linearly, as `numpy.percentile` does. None where there may be none.
     """
     if not least_n.any():
         return None
     order = np.argsort(values, kind="stable")
-    least, most = np.cumsum(least_n[order]), np.cumsum(most_n[order])
-    # Few of the values up to each and many above it, and the other way round.
-    above = (most[-1] - most, least[-1] - least)
-    low, high = (
-        values[order][np.argmax(upto >= percent / 100 * (upto + over))]
-        for upto, over in zip((most, least), above[::-1], strict=True)
-    )
-    return float(low), float(high)
+    low = _lowest(values[order], least_n[order], most_n[order], percent)
+    order = order[::-1]
+    return low, -_lowest(-values[order], least_n[order], most_n[order], 100 - percent)
+
+
+def _lowest(values: IntArray, least_n: IntArray, most_n: IntArray, percent: float) -> float:
+    """Return the least that a percentile may be: many values up to some, few above; ascending."""
+    values, one_n = np.repeat(values, 2), np.minimum(least_n + 1, most_n)
+    # One of the value itself, where it may be there, may be as good as all.
+    parts = (least_n, 0 * least_n), (one_n, most_n - one_n)
+    few, many = (np.append(0, np.cumsum(np.column_stack(some))) for some in parts)
+    place = (many + few[-1] - few - 1) * (percent / 100)
+
+    def value(rank: IntArray) -> IntArray:
+        beyond = np.searchsorted(few[1:], rank - many + few, side="right")
+        upto = np.searchsorted(many[1:], rank, side="right")
+        return values[np.where(rank < many, upto, beyond)]
+
+    low, high = value(np.floor(place)), value(np.ceil(place))
+    return float((low + (high - low) * (place % 1)).min())
