@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from nsys_llm.report.causes import Cause, Change
@@ -34,6 +35,7 @@ from .texts import (
     GEMM_SPAN_PCT,
     REACHABLE,
     RULES,
+    USED_PCT,
 )
 
 _DECODE: Final = "decode"
@@ -74,6 +76,27 @@ def answer(tables: Tables) -> str:
 def headline(tables: Tables) -> list[str]:
     """Return the lines that an overview repeats: on the slowest rank, and on the longest GEMM."""
     return [*_step_lines(tables), *_gemm_line(tables)][:_MOST_LINES]
+
+
+def kernels_bound(tables: Tables) -> str | None:
+    """Return what holds the time of kernels, memory or compute; None where nothing says.
+
+    It is what the floor of steps is that take half of the time of all steps; where none has one,
+    the counter of the GPU that is used to `USED_PCT` or more, of two the one with more.
+    """
+    steps = tables["step_roofline"]
+    costs_ns = steps.groupby("bound")["cost_ns"].sum()
+    if len(costs_ns):
+        most = costs_ns.idxmax()
+        return str(most) if 2 * costs_ns[most] >= steps["cost_ns"].sum() else None
+    sampled = tables["category_roofline"]
+    used = {}
+    for name, column in (("memory", "mbu_pct"), ("compute", "tensor_active_pct")):
+        some = sampled[sampled[column].notna()]
+        if some["own_ns"].sum():
+            used[name] = float(np.average(some[column], weights=some["own_ns"]))
+    most = max(used, key=lambda name: used[name], default=None)
+    return most if most is not None and used[most] >= USED_PCT else None
 
 
 def _slowest(steps: pd.DataFrame) -> pd.DataFrame:
