@@ -85,18 +85,19 @@ def kernels_bound(tables: Tables) -> str | None:
     the counter of the GPU that is used to `USED_PCT` or more, of two the one with more.
     """
     steps = tables["step_roofline"]
-    costs_ns = steps.groupby("bound")["cost_ns"].sum()
-    if len(costs_ns):
-        most = costs_ns.idxmax()
-        return str(most) if 2 * costs_ns[most] >= steps["cost_ns"].sum() else None
+    sums_ns = steps.groupby("bound")["cost_ns"].sum()
+    costs_ns = {str(bound): int(cost_ns) for bound, cost_ns in sums_ns.items()}
+    if costs_ns:
+        most = max(costs_ns, key=lambda bound: costs_ns[bound])
+        return most if 2 * costs_ns[most] >= steps["cost_ns"].sum() else None
     sampled = tables["category_roofline"]
-    used = {}
+    used: dict[str, float] = {}
     for name, column in (("memory", "mbu_pct"), ("compute", "tensor_active_pct")):
         some = sampled[sampled[column].notna()]
         if some["own_ns"].sum():
             used[name] = float(np.average(some[column], weights=some["own_ns"]))
-    most = max(used, key=lambda name: used[name], default=None)
-    return most if most is not None and used[most] >= USED_PCT else None
+    highly = [name for name, pct in used.items() if pct >= USED_PCT]
+    return max(highly, key=lambda name: used[name], default=None)
 
 
 def _slowest(steps: pd.DataFrame) -> pd.DataFrame:
