@@ -18,6 +18,7 @@ from nsys_llm.trace.steps import StepKind
 
 from .range_spans import gpu_spans
 from .rank_ops import RankOps
+from .step_windows import StepWindows
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -40,6 +41,7 @@ class StepRows:
         work_ns: Likewise, without kernels that communicate, which wait for other ranks.
         phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
         full: Whether no end of the capture cuts it.
+        windows: What the GPU does meanwhile.
     """
 
     kind: StepKind
@@ -60,6 +62,7 @@ class StepRows:
     phase: IntArray
     warmup: npt.NDArray[np.bool_]
     full: npt.NDArray[np.bool_]
+    windows: StepWindows
 
     @property
     def steady(self) -> npt.NDArray[np.bool_]:
@@ -111,6 +114,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase=phase[kept],
         warmup=warmup_steps(host_ns, phase)[kept],
         full=steps.full[kept],
+        windows=StepWindows.of(trace, ops, steps.start_ns[kept], steps.end_ns[kept], last_ns[kept]),
     )
 
 
