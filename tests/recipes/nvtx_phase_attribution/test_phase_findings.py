@@ -226,7 +226,9 @@ def test_what_is_between_steps_makes_none_slow(ahead, tmp_path):
         trace.nvtx(f"decode_{number}", at, at + (MS if ahead else 10 * MS))
         trace.kernel("gemm", start_ns=runs_ns, duration_ns=9_999_000, launch=(at, at + 1_000))
     tables = quick(RECIPE, trace.write_sqlite(tmp_path / "rank0.sqlite"))
-    assert len(tables["steps"]) == 16
+    begins, ends = (tables["steps"][f"window_{edge}_ns"].tolist() for edge in ("start", "end"))
+    assert len(ends) == 16
+    assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
     assert "slow_steps" not in {finding.rule for finding in findings(tables)}
 
 
