@@ -9,7 +9,7 @@ import pandas as pd
 from finding_numbers import unexplained_numbers
 from title_claims import check_title
 
-from nsys_llm.report.findings import Finding, finding_record, ranked
+from nsys_llm.report.findings import Finding, evidence_record, finding_record, ranked
 from nsys_llm.report.prices.pricing import priced
 
 LEAST = {"high": 10.0, "medium": 3.0, "low": 1.0}
@@ -41,7 +41,7 @@ def not_plain(finding: Finding) -> Iterator[str]:
     fields = {**vars(finding), **(vars(finding.price) if finding.price is not None else {})}
     for name in ("price", "cause", "change"):
         del fields[name]
-    fields["evidence"] = [vars(cell) for cell in finding.evidence]
+    fields["evidence"] = evidence_record(finding)
     for name, value in fields.items():
         for inner in _inner(value):
             if type(inner) not in (int, float, str, bool, type(None)):

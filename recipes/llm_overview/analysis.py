@@ -38,5 +38,6 @@ ANALYSIS: Final = Analysis(
     rank_verdicts=rank_verdicts,
     matches_collectives=True,
     screen=screen,
+    kernels_bound=lambda tables: next(iter(tables["recipes"]["kernels_bound"].dropna()), None),
     second_look=SecondLook(timeline.plan, timeline.tabulate),
 )

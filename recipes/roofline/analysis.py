@@ -18,7 +18,7 @@ from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.by_rank import ByRank
 
-from .findings.answer import answer, caveats, findings, headline
+from .findings.answer import answer, caveats, findings, headline, kernels_bound
 from .findings.texts import RULES
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
@@ -33,5 +33,6 @@ ANALYSIS: Final = Analysis(
     rank_verdicts=lambda _partial, job, _options: judged(job),
     answer=answer,
     caveats=caveats,
+    kernels_bound=kernels_bound,
     headline=headline,
 )

@@ -82,7 +82,7 @@ def line_of(*details, covered=(), gpus=("rank0",)):
     [
         (
             [("compute", "gemm", 700), ("communication", None, 200), ("idle", None, 100)],
-            "COMPUTE-BOUND, 50.0 points more than communication",
+            "GPU-BOUND, 50.0 points more than communication",
         ),
         # Undivided idle time is named as such: nobody looked the cause up.
         ([("compute", "gemm", 300), ("idle", None, 700)], "IDLE, 40.0 points more than compute"),
@@ -102,12 +102,12 @@ def line_of(*details, covered=(), gpus=("rank0",)):
         ),
         (
             [("compute", "gemm", 350), ("copies", None, 345), ("idle", "module_load", 305)],
-            "COMPUTE-BOUND and COPY-BOUND, 0.5 points apart",
+            "GPU-BOUND and COPY-BOUND, 0.5 points apart",
         ),
         # The profiler is not the program.
         (
             [("compute", "gemm", 300), ("profiler", None, 500), ("copies", None, 200)],
-            "COMPUTE-BOUND, 10.0 points more than copies",
+            "GPU-BOUND, 10.0 points more than copies",
         ),
         # Where some causes are known, one of them is named; where none is, the bound is not known.
         (
@@ -120,7 +120,7 @@ def line_of(*details, covered=(), gpus=("rank0",)):
         ),
         (
             [("compute", "gemm", 600), ("idle", "host_no_cuda", 300), ("idle", "no_api", 100)],
-            "COMPUTE-BOUND, 20.0 points more than idle",
+            "GPU-BOUND, 20.0 points more than idle",
         ),
         (
             [("compute", "gemm", 29), ("idle", "host_no_cuda", 971)],
@@ -133,7 +133,21 @@ def line_of(*details, covered=(), gpus=("rank0",)):
         ),
         (
             [("compute", "whole_graph", 400), ("compute", "gemm", 300), ("idle", "no_api", 300)],
-            "COMPUTE-BOUND, 40.0 points more than idle",
+            "GPU-BOUND, 40.0 points more than idle",
+        ),
+        # What comes once holds half of the time; a little less, and it is the rest that is said.
+        ([("load", None, 500), ("compute", "gemm", 500)], "LOAD, 50.0 % of the time"),
+        (
+            [("load", None, 499), ("compute", "gemm", 501)],
+            "GPU-BOUND, 50.1 points more than communication",
+        ),
+        (
+            [("compute", "gemm", 400), ("idle", "module_load", 510), ("idle", "queued", 90)],
+            "START-UP, 51.0 % of the time",
+        ),
+        (
+            [("compute", "gemm", 400), ("idle", "module_load", 490), ("idle", "queued", 110)],
+            "START-UP-BOUND, 20.0 points more than compute",
         ),
     ],
 )
@@ -147,7 +161,7 @@ def test_time_in_which_graphs_ran_that_are_not_recorded_is_not_known():
     assert line_of(*some, covered=hidden).bound.word == "bound not known"
     # It makes no difference where it is little: a tenth of hidden work decides nothing.
     some = [("compute", "gemm", 900), ("idle", None, 100)]
-    assert line_of(*some, covered=hidden).bound.word == "COMPUTE-BOUND"
+    assert line_of(*some, covered=hidden).bound.word == "GPU-BOUND"
 
 
 def test_the_line_is_of_all_gpus_together():
@@ -155,7 +169,7 @@ def test_the_line_is_of_all_gpus_together():
     line = line_of(*some, gpus=("rank0", "rank1"))
     assert line.text == (
         "wall, mean of 2 GPUs: GEMM 60.0 % | idle 25.0 % | pointwise and norm 15.0 %. "
-        "COMPUTE-BOUND, 50.0 points more than idle."
+        "GPU-BOUND, 50.0 points more than idle."
     )
     assert [part.text for part in line.classes] == ["compute 75.0 %", "idle 25.0 %"]
 

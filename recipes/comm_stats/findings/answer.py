@@ -10,8 +10,9 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.view.text import counted, format_ns, format_percent
 
+from ..tables.sizes import IMPLAUSIBLE_SIZE
 from .experts import expert_findings, late_experts, longer_experts, uneven_experts
-from .links import link_findings
+from .links import implausible_sizes, link_findings
 from .pipelines import PipelineSums, bubble_words, find_pipelines, pace_words, pipeline_findings
 
 #: The stage that computes longest is named from so much beyond the others, in percent.
@@ -28,6 +29,7 @@ _WHY: Final = {
     "no_transfer": "no time in which all ranks are in it",
     "clock": "clocks that are too uncertain",
     "no_factor": "operations that are not known",
+    IMPLAUSIBLE_SIZE: "sizes that no link carries in that time",
 }
 
 
@@ -124,4 +126,5 @@ def findings(tables: Tables) -> list[Finding]:
         *pipeline_findings(tables, find_pipelines(tables)),
         *expert_findings(tables),
         *link_findings(tables),
+        *implausible_sizes(tables),
     ]

@@ -8,11 +8,12 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
 
+from ..tables.sizes import IMPLAUSIBLE_SIZE
 from .texts import (
     LEAST_COLLECTIVES,
     LEAST_LINK_BYTES,
@@ -44,6 +45,14 @@ def link_findings(tables: Tables) -> list[Finding]:
     by_operation = grouped(small_rows, "group", "operation").values()
     small = [found for some in by_operation for found in _small(some, names, tables["transfers"])]
     return [*slow, *small]
+
+
+def implausible_sizes(tables: Tables) -> list[Finding]:
+    """Return the remark on collectives whose sizes no link carries in their time, if any."""
+    of = {"reason": IMPLAUSIBLE_SIZE}
+    sizes_n = claim(tables, "sizes_n", "transfers", "bytes", "count", **of)
+    largest = claim(tables, "largest_bytes", "transfers", "bytes", "max", **of)
+    return [RULES["implausible_sizes"].finding(evidence=(sizes_n, largest))] * bool(sizes_n.value)
 
 
 def _slow_link(row: Record, names: dict[int, str]) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.analyses.collectives.experts import UNEVEN
+from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import STAGE_RULES
 from nsys_llm.report.rules import OF_CLASS, OURS, Case, Rule, rules_by_id
@@ -83,6 +84,19 @@ RULES: Final = rules_by_id(
         "NCCL_ALGO, and how many channels NCCL uses (`channels_n`).",
         tables=("message_sizes", "transfers"),
         specificity=OF_CLASS,
+    ),
+    Rule(
+        "implausible_sizes",
+        kind=CAPTURE,
+        scope="run",
+        title="Sizes of {sizes_n:collective} do not fit their time: the largest is {largest_bytes}",
+        details="No link of the GPUs carries as much in the time in which all ranks are in them. "
+        "They have no bandwidth, and are in no average.",
+        threshold="above the NVLink of the GPU or --link-bandwidth, of other GPUs above 2 TB/s",
+        source=OURS,
+        recommendation="Compare `bytes` in `transfers` with what the program sends: the payloads "
+        "may have been misread, or most was sent before the last rank came.",
+        tables=("transfers",),
     ),
     Rule(
         "small_messages",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -16,6 +15,7 @@ from nsys_llm.numeric.intervals import subtract_intervals, total_length_ns, unio
 from nsys_llm.report.columns import Columns, nullable, of_rank
 
 from ..per_rank.payloads import OK
+from . import links
 from .groups import CommGroup, hosts_of
 from .job import CommJob
 from .sizes import Sized
@@ -25,23 +25,7 @@ EDGES_BYTES: Final = (0, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
 BUCKETS: Final = ("<4 KiB", "4-64 KiB", "64 KiB-1 MiB", "1-16 MiB", "16-256 MiB", ">=256 MiB")
 #: Smaller messages do not fill a link.
 PEAK_FROM_BYTES: Final = 16 << 20
-#: More than a link can carry: switches reduce on the way.
-_MOST_PCT: Final = 105.0
 IN_NETWORK: Final = "in_network"
-#: NVLink of one direction, GB/s, by the names of GPUs: NVIDIA's data sheets. Cards on PCIe have
-#: other names; GH200 and GB200 may have no NVLink to others.
-_LINKS_GB_S: Final = (
-    (re.compile(r"V100-SXM"), 150),
-    (re.compile(r"A100-SXM"), 300),
-    (re.compile(r"A800-SXM|H800(?! PCIe)"), 200),
-    (re.compile(r"H100 80GB HBM3|H100-SXM|\bH200(?! NVL)"), 450),
-    (re.compile(r"\bB200\b"), 900),
-)
-#: Without switches a GPU shares its links among the others: V100 in machines of 8, later ones in
-#: machines of 4. So many members use all links whatever the machine.
-_WITHOUT_SWITCH: Final = re.compile(r"V100")
-_SWITCHED_N: Final = 8
-_ALL_LINKS_N: Final = 4
 
 
 def collective_frame(
@@ -97,7 +81,10 @@ def message_rows(
     if frame.empty:
         return []
     bucket = np.searchsorted(EDGES_BYTES, frame["bytes"], side="right") - 1
-    peaks = [link_gb_s or _link_gb_s(job, group) for group in groups]
+    peaks = [
+        link_gb_s or links.of_group_gb_s(job, group.owners, hosts_of(job, group))
+        for group in groups
+    ]
     parts: Any = frame.groupby(["group", "operation", bucket])
     return [
         {
@@ -122,7 +109,7 @@ def _row(rows: pd.DataFrame, peak_gb_s: float | None, bucket: int) -> dict[str, 
         algbw, busbw = moved / taken_ns, None if np.isnan(bus).any() else bus.sum() / taken_ns
         if peak_gb_s and busbw and EDGES_BYTES[bucket] >= PEAK_FROM_BYTES:
             peak_pct = 100.0 * busbw / peak_gb_s
-            if peak_pct > _MOST_PCT:
+            if peak_pct > links.MOST_PCT:
                 peak_pct, reason = None, IN_NETWORK
     channels_n = int(rows["channels_n"].max())
     return {
@@ -155,20 +142,6 @@ def _exposed(job: CommJob, group: CommGroup, rows: pd.DataFrame) -> dict[str, An
     worst = max(exposed_ns, key=lambda owner: exposed_ns[owner])
     who = job.who(worst)
     return {"exposed_ns": exposed_ns[worst], "rank": who["rank"], "device_id": who["device_id"]}
-
-
-def _link_gb_s(job: CommJob, group: CommGroup) -> float | None:
-    """Return what a link of a group's GPUs carries in one direction; None where not known."""
-    facts = [job.collectives.devices[owner].rank.facts for owner in group.owners]
-    hosts, gpus = hosts_of(job, group), {name for some in facts if some for name in some.gpus}
-    if len(hosts) > 1 or None in hosts or len(gpus) != 1:
-        return None
-    name, machine_n = gpus.pop(), min(len(some.gpus) for some in facts if some)
-    has_switch = machine_n >= _SWITCHED_N and not _WITHOUT_SWITCH.search(name)
-    all_links_n = _SWITCHED_N if _WITHOUT_SWITCH.search(name) else _ALL_LINKS_N
-    if not has_switch and len(group.owners) < all_links_n:
-        return None
-    return next((speed for pattern, speed in _LINKS_GB_S if pattern.search(name)), None)
 
 
 def payload_rows(job: CommJob) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from nsys_llm.taxonomy.communication import SEND_RECV
 
 from ..per_rank.payloads import CONFLICT, OK
 from ..per_rank.sizes import RankCalls
+from . import links
 from .job import CommJob
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,6 +27,7 @@ NOT_TRACED: Final = "not_traced"
 NO_TRANSFER: Final = "no_transfer"
 CLOCK: Final = "clock"
 NO_FACTOR: Final = "no_factor"
+IMPLAUSIBLE_SIZE: Final = "implausible_size"
 
 #: Of the transfer, what the clocks may be wrong by.
 _DOUBT: Final = 0.1
@@ -75,8 +77,8 @@ class _Member:
         return np.array(values, dtype=np.int64 if is_number else object)[self.rows]
 
 
-def sized(job: CommJob, number: int) -> Sized:
-    """Return what is known of the collectives of a sequence."""
+def sized(job: CommJob, number: int, link_gb_s: float | None) -> Sized:
+    """Return what is known of the collectives of a sequence; see `links.most_gb_s`."""
     sequence = job.collectives.sequences[number]
     members = [_member(job, sequence, place) for place in range(len(sequence.owners))]
     bytes_ = np.stack([some.column("size_bytes") for some in members])
@@ -107,7 +109,8 @@ def sized(job: CommJob, number: int) -> Sized:
         channels_n=np.stack([some.channels_n for some in members]).max(axis=0),
         reason=reasons,
     )
-    return _judged(_moved(result, members, ranks_n), sequence, ranks_n)
+    most_gb_s = links.most_gb_s(job, sequence.owners, link_gb_s)
+    return _judged(_moved(result, members, ranks_n), sequence, ranks_n, most_gb_s)
 
 
 def _member(job: CommJob, sequence: Sequenced, place: int) -> _Member:
@@ -170,11 +173,14 @@ def _apart(member: _Member, row: int, comm: int, size_bytes: int) -> float:
     return 1.0 - itself / size_bytes
 
 
-def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray) -> Sized:
+def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray, most_gb_s: float) -> Sized:
     """Return them with the reasons why there is no bandwidth, the first that holds."""
     waits, reason = sequence.waits, known.reason.copy()
     doubt_ns = sequence.residual_ns
+    # A switch that reduces spares a link some of the bus bandwidth, never of what is moved.
+    carried = known.size_bytes * np.fmin(known.factor, 1.0)
     for name, chosen in (
+        (IMPLAUSIBLE_SIZE, carried > most_gb_s * waits.transfer_ns),
         (CLOCK, doubt_ns > _DOUBT * waits.transfer_ns),
         (NO_TRANSFER, waits.transfer_ns == 0),
         (NOT_TRACED, ranks_n > len(sequence.owners)),
@@ -186,10 +192,10 @@ def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray) -> Sized:
     return replace(known, reason=reason)
 
 
-def all_sized(job: CommJob) -> Mapping[int, Sized]:
-    """Return the sequences that have collectives, by their numbers."""
+def all_sized(job: CommJob, link_gb_s: float | None) -> Mapping[int, Sized]:
+    """Return the sequences that have collectives, by their numbers; see `sized`."""
     return {
-        number: sized(job, number)
+        number: sized(job, number, link_gb_s)
         for number, sequence in enumerate(job.collectives.sequences)
         if len(sequence)
     }

@@ -33,7 +33,7 @@ def tabulate(
     """
     job = CommJob(matched(partial, ranks, options), partial.ranks)
     layout = parse_layout(options["layout"], max(len(ranks), len(set(job.numbers))))
-    sizes = all_sized(job)
+    sizes = all_sized(job, options["link_bandwidth"])
     groups = with_axes(job, find_groups(job, sizes), layout)
     frame = collective_frame(job, groups, sizes)
     names = [column.name for column in load_manifest("comm_stats").table("transfers").columns]

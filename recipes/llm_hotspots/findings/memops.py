@@ -6,10 +6,11 @@ Reads tables only. A copy that the host waits for costs idle time, and idle_gaps
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.findings import Evidence, Finding, cells, claim
 from nsys_llm.report.prices.pricing import bind
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.templates import filled
@@ -23,6 +24,8 @@ from .texts import LINK_RATE_SHARE, MOVED, RULES
 #: Kinds between host and device or between devices, which kernels can hide.
 HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
 
+#: Where less than this part of copies could run beside anything, moving fewer bytes is what helps.
+_LITTLE: Final = 0.1
 _INSIDE: Final = "DtoD"
 _MEMORIES: Final = ("source_memory", "target_memory")
 
@@ -32,17 +35,17 @@ def copy_findings(tables: Tables) -> list[Finding]:
     memops, walls = records(tables["memops"]), Walls(tables)
     hideable = [row for row in memops if row["kind"] in HIDEABLE]
     kinds = grouped(hideable, "kind").items()
-    binding = _bound(hideable, walls)
+    binding = _bound(hideable, tables, walls)
     inside = [row for row in memops if row["kind"] == _INSIDE]
     return [
         *(binding or [_of_kind("exposed_copies", kind, rows, walls) for (kind,), rows in kinds]),
         *_pageable(hideable, walls),
         *(_of_kind("device_copies", _INSIDE, inside, walls) for _ in inside[:1]),
-        *(finding for (kind,), rows in kinds for finding in _slow(kind, rows, walls)),
+        *(finding for (kind,), rows in kinds for finding in _slow(kind, rows, tables, walls)),
     ]
 
 
-def _bound(rows: Sequence[Record], walls: Walls) -> list[Finding]:
+def _bound(rows: Sequence[Record], tables: Tables, walls: Walls) -> list[Finding]:
     """Return the finding on copies that bind the job: they fill most of a GPU's time."""
     gpus = [gpu for gpu in by_gpu(rows) if bind(walls, gpu)]
     if not gpus:
@@ -51,23 +54,47 @@ def _bound(rows: Sequence[Record], walls: Walls) -> list[Finding]:
     copies_ns, largest = walls.class_ns(*gpu, COPIES), max(some, key=lambda row: row["exposed_ns"])
     by_kind = {kind: _moved(copies) for (kind,), copies in grouped(some, "kind").items()}
     about = _about(largest["kind"], gpu, some, walls, copies_ns)
+    beside_ns = _beside_ns(tables, gpu)
+    is_alone = beside_ns < _LITTLE * copies_ns
+    pageable = "pageable " * any(row["pageable"] for row in some)
     about["fields"] |= {
+        "which": f"{pageable}copies{' that do not overlap' * (bool(pageable) and not is_alone)}",
+        "beside_ns": beside_ns,
+        "pinned_gb_s": _faster_gb_s(largest),
         "link_bytes": _known_sum(some, "size_bytes"),
         "by_kind": "; ".join(filled(MOVED, fields) for fields in by_kind.values()),
     }
-    return [
-        RULES["link_bound"].finding(
-            case="pageable" if any(row["pageable"] for row in some) else None,
-            change=Change("copies"),
-            numbers={
-                f"{kind}_{name}": fields[name]
-                for kind, fields in by_kind.items()
-                for name in ("ops_n", "size_bytes", "rate_gb_s")
-                if fields[name] is not None
-            },
-            **about,
-        )
-    ]
+    where = {"rank": gpu[0], "device_id": gpu[1]}
+    kinds = tuple(kind for kind in by_kind if by_kind[kind]["size_bytes"] is not None)
+    about["evidence"] = (
+        claim(tables, "exposed_ns", "wall", "time_ns", wall_class=COPIES, **where),
+        claim(tables, "span_ns", "wall", "span_ns", "cell", **where),
+        claim(tables, "link_bytes", "memops", "size_bytes", kind=kinds, **where),
+        *(
+            claim(tables, f"{kind}_{column}", "memops", column, kind=kind, **where)
+            for kind in by_kind
+            for column in ("ops_n", "size_bytes")
+        ),
+        *(
+            replace(cell, name=f"{kind}_rate_gb_s")
+            for (kind,), copies in grouped(some, "kind").items()
+            for cell in _cells([max(copies, key=lambda row: row["total_ns"])], "rate_gb_s")
+        ),
+    )
+    case = "alone" if is_alone else None
+    return [RULES["link_bound"].finding(case=case, change=Change("copies"), **about)]
+
+
+def _overlap(tables: Tables, gpu: Gpu) -> Record:
+    overlap = tables["overlap"]
+    return records(overlap[(overlap["rank"] == gpu[0]) & (overlap["device_id"] == gpu[1])])[0]
+
+
+def _beside_ns(tables: Tables, gpu: Gpu) -> int:
+    """Return the time of what could run beside copies: computation, and copies the other way."""
+    row = _overlap(tables, gpu)
+    other_ns = min(row["exposed_htod_ns"], row["exposed_dtoh_ns"])
+    return int(row["compute_only_ns"] + row["compute_communication_ns"] + other_ns)
 
 
 def _of_kind(rule: str, kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
@@ -85,12 +112,18 @@ def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
         return
     some, gpu = _worst(large, walls)
     kind = max(some, key=lambda row: row["exposed_ns"])["kind"]
-    yield RULES["pageable_copies"].finding(
-        change=Change("copies", kind), **_about(kind, gpu, some, walls)
-    )
+    about = _about(kind, gpu, some, walls)
+    about["fields"]["pinned_gb_s"] = _faster_gb_s(next(row for row in some if row["kind"] == kind))
+    yield RULES["pageable_copies"].finding(change=Change("copies", kind), **about)
 
 
-def _slow(kind: str, rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
+def _faster_gb_s(row: Record) -> float | None:
+    """Return what pinned memory reaches, where copies of pageable memory are known to be slower."""
+    is_faster = row["pageable"] and (row["pinned_gb_s"] or 0.0) > (row["rate_gb_s"] or 0.0)
+    return float(row["pinned_gb_s"]) if is_faster else None
+
+
+def _slow(kind: str, rows: Sequence[Record], tables: Tables, walls: Walls) -> Iterator[Finding]:
     fastest = max((row["fastest_gb_s"] or 0.0 for row in rows), default=0.0)
     slow = [row for row in rows if _is_slow(row, fastest)]
     if not slow:
@@ -99,7 +132,11 @@ def _slow(kind: str, rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     about = _about(kind, gpu, some, walls)
     rate_gb_s = summed(some, "size_bytes") / summed(some, "union_ns")
     about["fields"] |= {"union_gb_s": rate_gb_s, "fastest_gb_s": fastest}
-    yield RULES["slow_copies"].finding(change=Change("copies", kind), **about)
+    # Copies both ways share the memory of the host: what that takes is no fault of the link.
+    shared_ns = _overlap(tables, gpu)["exposed_both_ways_ns"] / 2
+    saved_ns = summed(some, "exposed_ns") * (1 - rate_gb_s / fastest) - shared_ns
+    if saved_ns > 0:
+        yield RULES["slow_copies"].finding(change=Change("copies", kind, sure_ns=saved_ns), **about)
 
 
 def _is_slow(row: Record, fastest: float) -> bool:
@@ -167,9 +204,9 @@ def _known_sum(rows: Sequence[Record], column: str) -> int | None:
     return None if any(row[column] is None for row in rows) else summed(rows, column)
 
 
-def _cells(rows: Sequence[Record]) -> tuple[Evidence, ...]:
+def _cells(rows: Sequence[Record], column: str = "exposed_ns") -> tuple[Evidence, ...]:
     keys = ("rank", "device_id", "kind", *_MEMORIES)
-    return tuple(cell for row in rows for cell in cells("memops", row, keys, ["exposed_ns"]))
+    return tuple(cell for row in rows for cell in cells("memops", row, keys, [column]))
 
 
 def _longest(rows: Sequence[Record]) -> tuple[int, int] | None:

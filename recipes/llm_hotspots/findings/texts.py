@@ -41,6 +41,11 @@ MOVED: Final = "{ops_n} {kinds} copies ({memories}[, {size_bytes}][ at {rate_gb_
 _ALONE: Final = (
     "{exposed_ns} of {span_ns} on device {device_id} of rank {rank} without a kernel: " + MOVED
 )
+_OVERLAP: Final = (
+    "Copy in both directions at once and while the GPU computes: pinned memory, cudaMemcpyAsync, a "
+    "stream each way."
+)
+_FEWER: Final = "Move fewer bytes: keep on the GPU what is used again, and copy narrower types."
 _LEVER: Final = (
     "{launches_n:launch|launches} of {kernels_n:kernel} take {time_ns} of {span_ns} on GPU "
     "{device_id} of rank {rank}. Most of it: {named}.[ Usually {left_pct} of it is left.]"
@@ -214,18 +219,17 @@ RULES: Final = rules_by_id(
     Rule(
         "link_bound",
         scope="copy",
-        title="Bound by copies: [{link_bytes} in ]{exposed_ns}",
+        title="Bound by {which}: [{link_bytes} in ]{exposed_ns}",
         details="{exposed_ns} of {span_ns} on device {device_id} of rank {rank}: {by_kind}.",
         threshold=f"copies between host and device, or two devices, without a kernel take "
         f"{BOUND_PCT:g} % of the span, and more than the GPU computes; {GAIN}",
         source=OURS,
-        recommendation="Copy in both directions at once and while the GPU computes: pinned memory, "
-        "cudaMemcpyAsync, a stream each way. Move fewer bytes: keep on the GPU what is used again, "
-        "and copy narrower types.",
+        recommendation=f"{_OVERLAP} {_FEWER}",
         cases={
-            "pageable": Case(
-                title="Bound by pageable copies that do not overlap: [{link_bytes} in ]"
-                "{exposed_ns}",
+            "alone": Case(
+                recommendation=f"{_FEWER} {{beside_ns}} of computation and of copies "
+                "the other way could run beside them[; pinned memory of the host reaches "
+                "{pinned_gb_s}]."
             )
         },
         window_shows="the longest stretch of copies without a kernel",
@@ -254,11 +258,10 @@ RULES: Final = rules_by_id(
         "pageable_copies",
         scope="copy",
         title="Copies of pageable memory: {share_pct}",
-        details=f"{_ALONE}. From pinned memory copies are typically twice as fast.",
+        details=f"{_ALONE}.[ Pinned memory reaches {{pinned_gb_s}}.]",
         threshold=f"copies of {format_bytes(LARGE_BYTES)} or more in the mean, without a "
-        f"kernel, of which pinned memory saves half; {GAIN}",
-        source="Harris, How to Optimize Data Transfers in CUDA C/C++ (NVIDIA's blog, 2012): pinned "
-        "memory is more than twice as fast",
+        f"kernel; pinned memory copies at `memops.pinned_gb_s`; {GAIN}",
+        source="the fastest pinned copy of the run that goes the same way; else PCIe of the GPU",
         recommendation="Allocate the host buffer pinned (torch: pin_memory=True, and "
         "non_blocking=True on the copy), once and outside of the loop.",
         record=_COPY_CALLS,

@@ -14,12 +14,15 @@ from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns
 from nsys_llm.taxonomy.cuda_codes import MoveKind
+from nsys_llm.taxonomy.gpu_peaks import gpu_peak
 
 from ..partials import RankRows
 from ..per_rank.memops import MemopRows
 
 BYTES_PER_GB: Final = 1e9
 
+#: Copies over the link of a GPU to its host.
+_WAYS: Final = ("HtoD", "DtoH")
 _SUMS: Final = ("total_ns", "union_ns", "exposed_ns")
 
 
@@ -27,11 +30,18 @@ def memop_tables(ranks: RankRows, times: ValueCounts, sizes: ValueCounts) -> dic
     """Return the tables memops and all_memops; counts are those of all ranks, by packed kind."""
     rows = stacked(MemopRows, [part.memops.rows for _, part in ranks])
     kinds = [MoveKind.of(code) for code in rows.kind.tolist()]
-    fastest_ns = rows.fastest_ns
     peaks = [
         part.memops.peaks[device]
         for _, part in ranks
         for device in part.memops.rows.device_id.tolist()
+    ]
+    fastest_gb_s = np.where(
+        rows.fastest_ns > 0, rows.fastest_bytes / np.maximum(rows.fastest_ns, 1), np.nan
+    )
+    gpus = [
+        frozenset(rank.facts.gpus if rank.facts else ())
+        for rank, part in ranks
+        for _ in part.memops.rows.kind.tolist()
     ]
     columns = {
         **rank_columns([(rank, part.memops.rows.kind.size) for rank, part in ranks]),
@@ -43,14 +53,33 @@ def memop_tables(ranks: RankRows, times: ValueCounts, sizes: ValueCounts) -> dic
         **_spread(rows.times, rows.sizes),
         **_rates(rows.times.moments, rows.sizes.moments, kinds, peaks),
         # NaN where no operation is large.
-        "fastest_gb_s": np.where(
-            fastest_ns > 0, rows.fastest_bytes / np.maximum(fastest_ns, 1), np.nan
-        ),
+        "fastest_gb_s": fastest_gb_s,
+        "pinned_gb_s": _pinned_gb_s(kinds, fastest_gb_s, gpus),
     }
     return {
         "memops": sorted_columns(columns, "rank", "device_id", "-total_ns", "kind"),
         "all_memops": _all_memops(rows, columns["rank"], peaks, times, sizes),
     }
+
+
+def _pinned_gb_s(
+    kinds: Sequence[MoveKind], fastest_gb_s: npt.NDArray[Any], gpus: Sequence[frozenset[str]]
+) -> list[float]:
+    """Return what copies between pinned memory and the GPU reach; NaN where nobody knows.
+
+    The fastest one of the run that goes the same way, else what the link of the GPU's name carries.
+    """
+    seen: dict[str, float] = {}
+    for kind, rate in zip(kinds, fastest_gb_s.tolist(), strict=True):
+        if kind.pageable is False and rate > 0:
+            seen[kind.kind] = max(rate, seen.get(kind.kind, 0.0))
+    links = {names: [gpu_peak(name) for name in names] for names in set(gpus)}
+    known = {names: {peak and peak.pinned_gb_s for peak in some} for names, some in links.items()}
+    of_links = {names: rates.pop() if len(rates) == 1 else None for names, rates in known.items()}
+    return [
+        (seen.get(kind.kind) or of_links[names] or np.nan) if kind.kind in _WAYS else np.nan
+        for kind, names in zip(kinds, gpus, strict=True)
+    ]
 
 
 def _all_memops(

@@ -38,12 +38,14 @@ def tabulate(
 
 
 def _recipe_row(name: str, part: Part) -> dict[str, Any]:
-    manifest, tell = part.run.manifest, part.run.analysis.headline
+    manifest, analysis = part.run.manifest, part.run.analysis
+    tell, bound = analysis.headline, analysis.kernels_bound
     return {
         "recipe": name,
         "question": manifest.question,
         "answer": part.report.answer,
         "headline": "\n".join(tell(part.tables)) or None if tell else None,
+        "kernels_bound": bound(part.tables) if bound else None,
         "findings_n": len(part.report.opportunities),
         "remarks_n": len(part.report.remarks),
         "folder": f"{PARTS_FOLDER}/{name}",

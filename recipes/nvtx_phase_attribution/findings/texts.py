@@ -7,7 +7,7 @@ from typing import Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
+from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 
 #: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
 #: few, the largest may be one of another kind.
@@ -19,6 +19,12 @@ LOW_COVERAGE_PCT: Final = 70.0
 UNMAPPED_PCT: Final = 50.0
 #: Share of the GPU time of a rank from which a loss is worth a remark.
 LOST_PCT: Final = 5.0
+
+_WORST: Final = (
+    "Of {steps_n:{unit}} on rank {rank} the median takes {usual_ns}, the worst, {unit} {step}, "
+    "{window_ns}. "
+)
+_HOW_MANY: Final = " {slow_n:{unit}} took more than {slow_ratio:g} times the median."
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -82,17 +88,29 @@ RULES: Final = rules_by_id(
         "slow_steps",
         scope="phase",
         title="Slow {steps}: the worst takes {worst_ratio:.1f} times the median",
-        details="{slow_n:{unit}} of {steps_n} on rank {rank} took more than {slow_ratio:g} times "
-        "the median of {usual_ns}; the worst, {unit} {step}, {worst_ns}. GPU time of its "
-        "operations: {gpu_ns}, against {usual_gpu_ns} in the median: {grew}.",
+        details=_WORST + "Its own work took longer: {window_own_ns}, {usual_part_ns} in the "
+        "median." + _HOW_MANY,
         threshold="time beyond the median, of steps above "
         + " or ".join(f"{times:g} times ({n} steps or more)" for n, times in SLOW_TIMES.items())
         + f" the median of their phase on their rank: {limits_words()}",
         source=OURS,
-        recommendation="Compare the slow step with a usual one. Where its work took longer: other "
-        "shapes (batch, prompt lengths, routing of experts), a late rank in its collectives "
-        "(tail_stats), or slower kernels. Where the GPU waited, idle_gaps with this window names "
-        "the cause.",
+        recommendation="Compare the slow step with a usual one: other shapes (batch, prompt "
+        "lengths, routing of experts), a late rank in its collectives (tail_stats), or slower "
+        "kernels.",
+        cases={
+            "other": Case(
+                details=_WORST + "For {window_other_ns} of it, {usual_part_ns} in the median, the "
+                "GPU ran what was launched outside of the steps, most of it {other_name:quoted} "
+                "launched {where}." + _HOW_MANY,
+                recommendation="Launch that work on another stream while steps run, less often, or "
+                "between requests: the steps wait for it.",
+            ),
+            "idle": Case(
+                details=_WORST + "For {window_idle_ns} of it, {usual_part_ns} in the median, the "
+                "GPU was idle." + _HOW_MANY,
+                recommendation="idle_gaps with this window names the cause.",
+            ),
+        },
         window_shows="the slowest, {unit} {step}",
         tables=("steps", "step_stats", "phase_steps"),
     ),

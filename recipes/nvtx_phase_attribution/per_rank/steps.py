@@ -18,6 +18,7 @@ from nsys_llm.trace.steps import StepKind, warmup_n
 
 from .range_spans import gpu_spans
 from .rank_ops import RankOps
+from .step_windows import StepWindows
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -41,6 +42,7 @@ class StepRows:
         phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
         warmup_n: How many of the first steps are warm-up.
         full: Whether no end of the capture cuts it.
+        windows: What the GPU does meanwhile.
     """
 
     kind: StepKind
@@ -61,6 +63,7 @@ class StepRows:
     phase: IntArray
     warmup_n: int
     full: npt.NDArray[np.bool_]
+    windows: StepWindows
 
     @property
     def warmup(self) -> npt.NDArray[np.bool_]:
@@ -118,6 +121,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase=phase[kept],
         warmup_n=warmup_n([begin]),
         full=steps.full[kept],
+        windows=StepWindows.of(trace, ops, steps.start_ns[kept], steps.end_ns[kept], last_ns[kept]),
     )
 
 

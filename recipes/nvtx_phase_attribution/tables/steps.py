@@ -18,6 +18,7 @@ from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns, sp
 from nsys_llm.taxonomy.step_names import parse_step
 from nsys_llm.trace.identity import Rank, RankKey
 
+from ..per_rank.step_windows import StepWindows
 from ..per_rank.steps import StepRows
 from .phases import PhaseFrames
 from .rank_frames import Parts
@@ -119,7 +120,25 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
         "gpu_end_ns": nullable(every(lambda step_rows: step_rows.gpu_end_ns)),
         "span_ns": nullable(every(_MEASURES["span"])),
         "idle_inside_ns": nullable(every(_MEASURES["idle"])),
+        **_windows([step_rows.windows for _, step_rows in steps]),
         "token_ns": _per_token(host_ns, tokens_n) if tokens_n else host_ns / _tokens(names),
+    }
+
+
+def _windows(windows: Sequence[StepWindows]) -> Columns:
+    start_ns, end_ns, other_ns, idle_ns = (
+        joined([getattr(some, name) for some in windows])
+        for name in ("start_ns", "end_ns", "other_ns", "idle_ns")
+    )
+    return {
+        "window_start_ns": start_ns,
+        "window_end_ns": end_ns,
+        "window_ns": end_ns - start_ns,
+        "window_own_ns": end_ns - start_ns - other_ns - idle_ns,
+        "window_other_ns": other_ns,
+        "window_idle_ns": idle_ns,
+        "other_name": [name or None for some in windows for name in some.other_name],
+        "other_range": [name or None for some in windows for name in some.other_range],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from nsys_llm.report.causes import Cause, Change
@@ -33,6 +34,7 @@ from .texts import (
     GEMM_SPAN_PCT,
     REACHABLE,
     RULES,
+    USED_PCT,
 )
 
 _DECODE: Final = "decode"
@@ -80,6 +82,28 @@ def answer(tables: Tables) -> str:
 def headline(tables: Tables) -> list[str]:
     """Return the lines that an overview repeats: on the slowest rank, and on the longest GEMM."""
     return [*_step_lines(tables), *_gemm_line(tables)][:_MOST_LINES]
+
+
+def kernels_bound(tables: Tables) -> str | None:
+    """Return what holds the time of kernels, memory or compute; None where nothing says.
+
+    It is what the floor of steps is that take half of the time of all steps; where none has one,
+    the counter of the GPU that is used to `USED_PCT` or more, of two the one with more.
+    """
+    steps = tables["step_roofline"]
+    sums_ns = steps.groupby("bound")["cost_ns"].sum()
+    costs_ns = {str(bound): int(cost_ns) for bound, cost_ns in sums_ns.items()}
+    if costs_ns:
+        most = max(costs_ns, key=lambda bound: costs_ns[bound])
+        return most if 2 * costs_ns[most] >= steps["cost_ns"].sum() else None
+    sampled = tables["category_roofline"]
+    used: dict[str, float] = {}
+    for name, column in (("memory", "mbu_pct"), ("compute", "tensor_active_pct")):
+        some = sampled[sampled[column].notna()]
+        if some["own_ns"].sum():
+            used[name] = float(np.average(some[column], weights=some["own_ns"]))
+    highly = [name for name, pct in used.items() if pct >= USED_PCT]
+    return max(highly, key=lambda name: used[name], default=None)
 
 
 def _slowest(steps: pd.DataFrame) -> pd.DataFrame:

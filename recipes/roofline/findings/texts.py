@@ -16,6 +16,8 @@ REACHABLE: Final = 0.85
 GEMM_PCT: Final = 40.0
 GEMM_REACHABLE_PCT: Final = 70.0
 GEMM_SPAN_PCT: Final = 5.0
+#: Share of a counter's peak from which Nsight Compute calls a unit highly used.
+USED_PCT: Final = 60.0
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),

@@ -73,6 +73,8 @@ class Analysis(Generic[Partial, Results]):
         with_verdicts: Puts these into what `tabulate` gets; None where tables need none of them.
         screen: Facts for the first screen of an overview, from all tables; None for a recipe whose
             summary is as all others' are, or a run of which there is nothing to tell.
+        kernels_bound: What holds the time of kernels by all tables, `memory` or `compute`, where
+            it is known; None for a recipe that does not ask.
         headline: What an overview repeats on its first screen, from all tables; None for nothing.
         matches_collectives: Whether it needs `DeviceWall.hidden` for that.
         collectives: The communication kernels in a partial, a `CollectivesPartial`; None for a
@@ -96,6 +98,7 @@ class Analysis(Generic[Partial, Results]):
     with_verdicts: Callable[[Results, Sequence[Any]], Results] | None = None
     matches_collectives: bool = False
     screen: Callable[[Tables], Screen | None] | None = None
+    kernels_bound: Callable[[Tables], str | None] | None = None
     headline: Callable[[Tables], list[str]] | None = None
     collectives: Callable[[Results], Any] | None = None
     second_look: SecondLook | None = None

@@ -161,17 +161,17 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
         sections=tuple(sections),
-        wall=_known_walls(tables, findings),
+        wall=_known_walls(run, tables, findings),
         screen=_screen(run, tables),
     )
 
 
-def _known_walls(tables: Tables, findings: Sequence[Finding]) -> tuple[WallLine, ...]:
+def _known_walls(run: Run, tables: Tables, findings: Sequence[Finding]) -> tuple[WallLine, ...]:
     """Return the wall split; where most work is not recorded, that in place of what bounds it."""
-    lines = wall_lines(tables)
+    lines, kernels_bound = wall_lines(tables), run.analysis.kernels_bound
     if any(finding.rule == UNRECORDED_WORK for finding in findings):
         return tuple(line.not_recorded() for line in lines)
-    return lines
+    return tuple(line.refined(kernels_bound(tables)) for line in lines) if kernels_bound else lines
 
 
 def _screen(run: Run, tables: Tables) -> Screen | None:

@@ -37,7 +37,6 @@ _NOT_YET: Final = frozenset(
         "link_bound",
         "slow_copies",
         "pageable_copies",
-        "slow_steps",
         "path_host",
         "path_waits",
         "path_transfer",

@@ -17,7 +17,10 @@ from nsys_llm.taxonomy.wall_classes import (
     COMPUTE,
     COPIES,
     IDLE,
+    LOAD,
+    MOSTLY_WORDS,
     POINTWISE,
+    START_UP,
     UNKNOWN,
     WALL_CLASSES,
     WHOLE_GRAPH,
@@ -63,7 +66,7 @@ class WallPart:
 
 @dataclass(frozen=True)
 class Bound:
-    """What bounds a run: `COMPUTE-BOUND`, and `75.9 points more than idle`, or why none is told."""
+    """What bounds a run: `GPU-BOUND`, and `75.9 points more than idle`, or why none is told."""
 
     word: str
     margin: str
@@ -97,6 +100,13 @@ class WallLine:
         side = f" of {self.side}" if self.side else ""
         mean = f", mean of {counted(self.gpus_n, 'GPU')}" if self.gpus_n > 1 else ""
         return f"wall{side}{mean}"
+
+    def refined(self, kernels_bound: str | None) -> WallLine:
+        """Return the line with what bounds the kernels, memory or compute; None if not known."""
+        if kernels_bound is None:
+            return self
+        word = self.bound.word.replace(BOUND_WORDS[COMPUTE], f"{kernels_bound.upper()}-BOUND")
+        return replace(self, bound=replace(self.bound, word=word))
 
     def not_recorded(self) -> WallLine:
         """Return the line where a GPU worked, and most of that is not recorded."""
@@ -204,9 +214,11 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
     """
     shares = dict.fromkeys((COMPUTE, COMMUNICATION, COPIES, IDLE), 0.0)
     groups: dict[str, dict[str, float]] = {name: {} for name in shares}
+    mostly = dict.fromkeys(MOSTLY_WORDS, 0.0)
     graphs = unknown = 0.0
     for row in rows:
         name, share = row["wall_class"], 100.0 * int(row["time_ns"]) / whole_ns
+        mostly[LOAD] += share * (name == LOAD)
         if name not in shares:
             continue
         shares[name] += share
@@ -214,6 +226,10 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
         unknown += share * (name == IDLE and row["file"] in opaque)
         group = bound_group(name, row["detail"]) or name
         groups[name][group] = groups[name].get(group, 0.0) + share
+    mostly[START_UP] = groups[IDLE].get(START_UP, 0.0)
+    for group, share in mostly.items():
+        if share >= _MOST_PCT:
+            return Bound(MOSTLY_WORDS[group], f"{share:.1f} % of the time")
     (first, most), (second, next_most) = sorted(shares.items(), key=lambda item: -item[1])[:2]
     ahead = most - next_most
     if graphs >= _MOST_PCT:

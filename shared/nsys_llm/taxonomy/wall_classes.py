@@ -69,9 +69,9 @@ def idle_group(cause: str) -> str:
 #: they are one part of the line.
 POINTWISE: Final = frozenset({"elementwise", "memory", "norm", "activation", "reduction"})
 
-#: What a run is called whose largest group it is.
+#: What a run is called whose largest group it is; docs/llm_overview.md defines the words.
 BOUND_WORDS: Final[Mapping[str, str]] = {
-    COMPUTE: "COMPUTE-BOUND",
+    COMPUTE: "GPU-BOUND",
     TRANSFER: "TRANSFER-BOUND",
     WAITING: "STRAGGLER-BOUND",
     BUBBLE: "BUBBLE-BOUND",
@@ -84,6 +84,9 @@ BOUND_WORDS: Final[Mapping[str, str]] = {
     COMMUNICATION: "COMMUNICATION-BOUND",
     IDLE: "IDLE",
 }
+
+#: What a run is called that is mostly that, whatever bounds the rest.
+MOSTLY_WORDS: Final[Mapping[str, str]] = {LOAD: "LOAD", START_UP: "START-UP"}
 
 
 def bound_group(wall_class: str, detail: str | None) -> str | None:

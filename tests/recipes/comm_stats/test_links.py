@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 from nccl_payloads import add_payloads, call_blob
@@ -9,6 +11,7 @@ from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
 
+from nsys_llm.recipes.comm_stats.analysis import ANALYSIS
 from nsys_llm.recipes.comm_stats.findings.links import link_findings
 
 KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -138,13 +141,13 @@ def test_no_peak_is_known_of_cards_on_pcie_nor_between_machines(tmp_path):
     [(110, "dp", True), (90, "dp", False), (110, "tp", False), (110, None, False)],
 )
 def test_many_small_messages_that_may_be_fused_are_found(small_n, axis, fires, tmp_path):
-    folder = written(tmp_path / "in", [(1024, 8_000)] * small_n + [(BYTES, 100_000)])
+    folder = written(tmp_path / "in", [(1024, 8_000)] * small_n + [(BYTES, 150_000)])
     tables = quick("comm_stats", folder, *(["--layout", f"{axis}=2"] if axis else []))
     findings = tables["findings"].set_index("rule")
     assert ("small_messages" in findings.index) == fires
     if fires:
         exposed_ns = 6 * small_n * 8_000
-        bound_ns = exposed_ns - 6 * small_n * 1024 / (BYTES / 100_000)
+        bound_ns = exposed_ns - 6 * small_n * 1024 / (BYTES / 150_000)
         assert findings.loc["small_messages", "bound_ns"] == pytest.approx(bound_ns, rel=1e-6)
 
 
@@ -153,9 +156,39 @@ def test_many_small_messages_that_may_be_fused_are_found(small_n, axis, fires, t
 def test_a_group_whose_axis_is_one_of_several_may_be_fused_unless_one_is_tensor(
     candidates, fires, tmp_path
 ):
-    folder = written(tmp_path / "in", [(1024, 8_000)] * 110 + [(BYTES, 100_000)])
+    folder = written(tmp_path / "in", [(1024, 8_000)] * 110 + [(BYTES, 150_000)])
     tables = quick("comm_stats", folder)
     tables["groups"] = tables["groups"].assign(
         axis=pd.array([None], "string"), candidates=pd.array([candidates], "string")
     )
     assert (["small_messages"] * fires) == [some.rule for some in link_findings(tables)]
+
+
+@pytest.mark.parametrize(
+    ("size", "length_ns", "gpu_name", "ranks_n", "expected"),
+    [
+        # 138,547 GB/s of a link that carries 450; and what no link of any GPU carries.
+        (8 << 30, 62_000, "NVIDIA H100 80GB HBM3", 2, (None, "implausible_size")),
+        (BYTES, 30_000, "NVIDIA GH200 480GB", 2, (None, "implausible_size")),
+        # A link that is used to the full; one of which nothing is known; and one that carries 447
+        # while switches reduce on the way, so that the bus bandwidth is 1.5 times that.
+        (BYTES, 145_000, "NVIDIA H100 80GB HBM3", 2, (BYTES / 145_000, None)),
+        (BYTES, 40_000, "NVIDIA GH200 480GB", 2, (BYTES / 40_000, None)),
+        (BYTES, 150_000, "NVIDIA H100 80GB HBM3", 4, (1.5 * BYTES / 149_600, "in_network")),
+    ],
+)
+def test_a_size_that_no_link_carries_in_its_time_has_no_bandwidth(
+    size, length_ns, gpu_name, ranks_n, expected, tmp_path
+):
+    hosts = ("node",) * ranks_n
+    folder = written(tmp_path / "in", [(size, length_ns)], gpu_name=gpu_name, hosts=hosts)
+    tables = quick("comm_stats", folder)
+    ((bus, reason),) = rows(tables["message_sizes"], "busbw_gb_s reason")
+    assert (bus and round(bus, 3), reason) == (expected[0] and round(expected[0], 3), expected[1])
+    titles = dict(rows(tables["findings"], "rule title"))
+    assert ("implausible_sizes" in titles) == ("GB/s" not in ANALYSIS.answer(tables))
+    if bus is None:
+        assert re.fullmatch(
+            r"Sizes of 6 collectives do not fit their time: the largest is (8\.59 GB|67\.1 MB)",
+            titles["implausible_sizes"],
+        )

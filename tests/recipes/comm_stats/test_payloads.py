@@ -87,6 +87,9 @@ class Set:
             transfer_ns = min(ends) - max(starts)
             reason = "ok" if known else told[0][0]
             speed = max(known) * moved(self.ranks_n) / transfer_ns if known else None
+            # More than NVLink of an H100 carries.
+            if speed and speed * min(bus(self.ranks_n), 1) > 1.05 * 450:
+                speed, reason = None, "implausible_size"
             self.expected.append(
                 (
                     max(starts),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from gain_checks import check_findings
 from phase_run import RECIPE
 from planted import frame_of
+from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
 from nsys_llm.manifest.manifest import load_manifest
@@ -110,13 +113,16 @@ def test_little_idle_time_and_that_of_no_phase_is_no_finding():
 STEP = {"rank": 1, "phase": "decode", "warmup": False, "gpu_ns": 8 * MS}
 
 
-def steps_of(*lengths, between=0, **others):
-    """Return steps one after the other, by their lengths; `between` each the server has no work."""
+def steps_of(*lengths, **others):
+    """Return steps one after the other, by their lengths."""
     steps, at = [], 0
     for number, length in enumerate(lengths):
-        ends = {"end_ns": at + length, "gpu_start_ns": at, "gpu_end_ns": at + length}
-        steps.append({**STEP, "step": number, "start_ns": at, "host_ns": length, **ends, **others})
-        at += length + between
+        window = {"start_ns": at, "end_ns": at + length, "ns": length, "own_ns": 8 * MS}
+        window |= {"other_ns": 0, "idle_ns": length - 8 * MS}
+        steps.append(
+            {**STEP, "step": number, **{f"window_{k}": v for k, v in window.items()}, **others}
+        )
+        at += length
     return steps
 
 
@@ -136,8 +142,11 @@ def test_slow_steps_gain_what_they_take_beyond_the_median():
     assert finding.price.tail_pct == 75.0
     assert finding.window_ns == (180 * MS, 220 * MS)
     assert "4.0 times" in finding.title
-    assert "2 steps of 17" in finding.details
-    assert "the GPU waited" in finding.details
+    assert finding.details == (
+        "Of 17 steps on rank 1 the median takes 10 ms, the worst, step 16, 40 ms. For 32 ms of it, "
+        "2 ms in the median, the GPU was idle. 2 steps took more than 2 times the median."
+    )
+    assert finding.price.wall_classes == ("idle",)
 
 
 def test_a_rare_slow_step_is_a_tail():
@@ -151,8 +160,76 @@ def test_a_rare_slow_step_is_a_tail():
 
 def test_a_step_whose_work_took_longer_is_said_to_have_worked():
     steps = steps_of(*[10 * MS] * 15, 30 * MS)
-    steps[-1]["gpu_ns"] = 28 * MS
-    assert "its work took longer" in slow_steps(steps).details
+    steps[-1] |= {"window_own_ns": 28 * MS, "window_idle_ns": 2 * MS}
+    finding = slow_steps(steps)
+    assert "Its own work took longer: 28 ms, 8 ms in the median." in finding.details
+    assert "idle" not in finding.price.wall_classes
+
+
+def planted(cause):
+    """Return 16 steps of 10 ms, of which one takes 40 ms for some cause; 2 ms between them."""
+    trace, at = TraceBuilder(), MS
+    for number in range(16):
+        slow = 30 * MS * (number == 12)
+        own_ns = 9 * MS + slow * (cause == "work")
+        trace.nvtx(f"decode_{number}", at, at + 10 * MS + slow)
+        trace.kernel("gemm", start_ns=at + MS // 2, duration_ns=4 * MS, launch=(at, at + 1_000))
+        start_ns = at + MS // 2 + 4 * MS + slow * (cause != "work")
+        trace.kernel("gemm", start_ns=start_ns, duration_ns=own_ns - 4 * MS,
+                     launch=(at + 2_000, at + 3_000))  # fmt: skip
+        if slow and cause == "other":
+            launch = (at - 500_000, at - 400_000)
+            trace.nvtx("checkpoint", at - MS, at + 35 * MS, tid=9)
+            trace.kernel("pack", start_ns=at + 4_600_000, duration_ns=29_800_000, launch=launch,
+                         stream_id=9, tid=9)  # fmt: skip
+        at += 12 * MS + slow
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("cause", "words", "wall_classes"),
+    [
+        (
+            "work",
+            "Its own work took longer: 39 ms, 9 ms in the median.",
+            ("compute", "communication", "copies"),
+        ),
+        (
+            "other",
+            "For 29.8 ms of it, 0 ns in the median, the GPU ran what was launched outside of the "
+            "steps, most of it `pack` launched in `checkpoint`.",
+            ("compute", "communication", "copies"),
+        ),
+        ("idle", "For 31 ms of it, 1 ms in the median, the GPU was idle.", ("idle",)),
+    ],
+)
+def test_a_slow_step_says_what_its_gpu_did_in_it(cause, words, wall_classes, tmp_path):
+    tables = quick(RECIPE, planted(cause).write_sqlite(tmp_path / "rank0.sqlite"))
+    (finding,) = [finding for finding in findings(tables) if finding.rule == "slow_steps"]
+    assert words in finding.details
+    assert finding.price.wall_classes == wall_classes
+    gained_ns = 29_800_000 if cause == "other" else 30 * MS
+    assert finding.price.gain_ns == gained_ns
+    check_findings([finding], tables)
+    steps = tables["steps"]
+    parts = steps[["window_own_ns", "window_other_ns", "window_idle_ns"]].sum(axis=1)
+    assert parts.tolist() == steps["window_ns"].tolist()
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["no requests", "host ahead"])
+def test_what_is_between_steps_makes_none_slow(ahead, tmp_path):
+    trace = TraceBuilder()
+    for number in range(16):
+        # Ranges of 1 ms on the host, while the GPU works 10 ms on each; or one pause of a server.
+        at = MS + number * (MS if ahead else 12 * MS) + 200 * MS * (number > 9 and not ahead)
+        runs_ns = 2 * MS + number * 10 * MS if ahead else at + 1_000
+        trace.nvtx(f"decode_{number}", at, at + (MS if ahead else 10 * MS))
+        trace.kernel("gemm", start_ns=runs_ns, duration_ns=9_999_000, launch=(at, at + 1_000))
+    tables = quick(RECIPE, trace.write_sqlite(tmp_path / "rank0.sqlite"))
+    begins, ends = (tables["steps"][f"window_{edge}_ns"].tolist() for edge in ("start", "end"))
+    assert len(ends) == 16
+    assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
+    assert "slow_steps" not in {finding.rule for finding in findings(tables)}
 
 
 @pytest.mark.parametrize(
@@ -161,22 +238,12 @@ def test_a_step_whose_work_took_longer_is_said_to_have_worked():
         steps_of(*[10 * MS] * 15, 20 * MS),
         steps_of(*[10 * MS] * 100, 15 * MS),
         steps_of(*[10 * MS] * 8, 30 * MS),
-        # A server without requests for a while: that is between its steps.
-        steps_of(*[10 * MS] * 16, between=50 * MS),
         [*steps_of(30 * MS, warmup=True), *steps_of(*[10 * MS] * 15)],
         [*steps_of(30 * MS, full=False), *steps_of(*[10 * MS] * 15)],
     ],
-    ids=["twice", "1.5 times", "few steps", "no requests", "warm-up", "cut"],
+    ids=["twice", "1.5 times", "few steps", "warm-up", "cut"],
 )
 def test_steps_that_are_not_slow(steps):
-    assert slow_steps(steps) is None
-
-
-def test_a_host_that_is_ahead_makes_no_step_slow():
-    # Ranges of 1 ms on the host, while the GPU works 10 ms on each.
-    steps = steps_of(*[10 * MS] * 16)
-    for step in steps:
-        step |= {"start_ns": step["step"] * MS, "end_ns": (step["step"] + 1) * MS}
     assert slow_steps(steps) is None
 
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from command_line import run
-from quick_run import quick
+from quick_run import quick, quick_run
 from results import rows
 from title_claims import check_title
 from trace_builder import TraceBuilder
@@ -30,6 +30,8 @@ from nsys_llm.recipes.roofline.tables.step_work import (
     training_flops,
 )
 from nsys_llm.report.findings import finding_record
+from nsys_llm.report.report import build_report
+from nsys_llm.report.run_tables import run_tables
 from nsys_llm.taxonomy.gpu_peaks import _peaks, gpu_peak
 
 #: HBM3 of an H100: 5,120 bits at 2,619 MHz, twice a cycle.
@@ -294,6 +296,10 @@ def test_the_planted_step_is_as_far_from_its_roofline_as_planted(tmp_path):
     assert (row["roofline_ns"], row["lost_ns"]) == (487_013, 306_687)
     assert (round(row["mbu_pct"], 2), round(row["mfu_pct"], 2)) == (61.36, 1.63)
     assert row["bound"] == "memory"
+    assert ANALYSIS.kernels_bound(tables) == "memory"
+    # Of more than half of the time nothing is said, and so nothing of the whole.
+    few = {**tables, "step_roofline": steps.assign(bound=steps["bound"].where(steps["step"] < 40))}
+    assert ANALYSIS.kernels_bound(few) is None
     (peak,) = tables["peaks"].to_dict("records")
     assert peak["flops_source"] == "NVIDIA H100 Tensor Core GPU datasheet, 2430615, 2024-09"
     assert ANALYSIS.answer(tables).startswith(
@@ -623,6 +629,26 @@ def test_samples_of_gpu_metrics_give_the_share_of_the_memory(tmp_path):
     assert row["gb_s"] == pytest.approx(1675.0)
     assert row["own_pct"] == 100.0
     assert ANALYSIS.answer(tables).startswith("GPU metrics: gemm kernels use 50.0 %")
+    # Neither is used to 60 %: what limits the kernels is not said.
+    assert ANALYSIS.kernels_bound(tables) is None
+    sampled = tables["category_roofline"]
+    for used, bound in (({"mbu_pct": 61.0}, "memory"), ({"tensor_active_pct": 70.0}, "compute")):
+        assert (
+            ANALYSIS.kernels_bound({**tables, "category_roofline": sampled.assign(**used)}) == bound
+        )
+
+
+COMPUTE_PEAKS = ("--tp", "8", "--peak-bandwidth", "100000", "--peak-flops", "20")
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [(None, "GPU-BOUND"), (OF_PLANTED, "MEMORY-BOUND"), (COMPUTE_PEAKS, "COMPUTE-BOUND")],
+)
+def test_the_word_of_a_decode_is_what_its_roofline_says(words, word, tmp_path):
+    asked = () if words is None else ("--model", config(tmp_path), *words)
+    run = quick_run("llm_overview", planted(tmp_path, 12), "--only", "roofline", *asked)
+    assert build_report(run, run_tables(run), []).wall[0].bound.word == word
 
 
 def test_a_run_with_a_model_is_published(tmp_path):

@@ -5,25 +5,31 @@ One place for all recipes. A recipe that is run by itself prices with the tables
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.causes import Change, ChangeKind
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.price import Basis, Price
+from nsys_llm.report.price import LIMITS_PCT, Basis, Price
 from nsys_llm.report.prices.replays import Replays, row_by_gpu, rows_of
-from nsys_llm.report.records import Tables, grouped
+from nsys_llm.report.records import Record, Tables, grouped
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy import wall_classes as wall
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
-#: transfer, of a bubble, of the gaps between queued kernels, of copies that are pinned or narrower.
+#: transfer, of a bubble, of the gaps between queued kernels, of copies that run beside the other
+#: direction: they share the memory of the host.
 _HALF: Final = 0.5
 #: From this share of the span on, and if they take more than computation, copies bind the job.
 BOUND_PCT: Final = 50.0
+
+
+#: Directions of copies, and the column of `overlap` with the time in which only they run.
+_WAYS: Final = {"HtoD": "exposed_htod_ns", "DtoH": "exposed_dtoh_ns"}
 
 
 class _Size(NamedTuple):
@@ -102,7 +108,7 @@ class _Prices:
             "kernels": kernels,
             "launches": _Size((wall.COMPUTE,), time_ns, sure_ns),
             "transfer": _Size((wall.COMMUNICATION,), transfer_ns, half_ns, "transfer=0.5"),
-            "copies": self._copies(gpu, name),
+            "copies": self._copies(gpu, name, change.sure_ns),
             **self._of_ranks(gpu, name),
             "host_part": _Size((wall.IDLE,), time_ns, sure_ns),
             "microbatches": _Size((wall.COMMUNICATION, wall.IDLE), time_ns, _HALF * sure_ns),
@@ -113,22 +119,35 @@ class _Prices:
             "unknown": _Size(change.wall_classes, time_ns, None),
         }
 
-    def _copies(self, gpu: Gpu, kind: str | None) -> _Size:
+    def _copies(self, gpu: Gpu, kind: str | None, sure_ns: float | None) -> _Size:
+        """Return what pinned memory, both directions at once, and computation beside them gain.
+
+        Each of what the ones before it leave. Where copies bind the job and these gain too little,
+        what moving fewer bytes gains is not known. Slow ones gain `sure_ns` at their usual rate.
+        """
         walls, exposed = self._walls, self._exposed.get(gpu)
-        bound_ns = walls.class_ns(*gpu, wall.COPIES)
-        if kind is not None and exposed is not None:
-            rows = self._memops.get(gpu, ())
-            bound_ns = min(bound_ns, sum(row["exposed_ns"] for row in rows if row["kind"] == kind))
-        usual_ns: list[float] = [min(bound_ns, walls.class_ns(*gpu, wall.COMPUTE))]
-        if exposed is not None and kind in (None, "HtoD", "DtoH"):
-            # One way runs while the other does; pinned memory halves copies of pageable memory.
-            usual_ns.append(min(exposed["exposed_htod_ns"], exposed["exposed_dtoh_ns"], bound_ns))
-            usual_ns.append(_HALF * min(exposed["exposed_pageable_ns"], bound_ns))
-        if bind(walls, gpu):  # narrower types
-            usual_ns.append(_HALF * bound_ns)
+        bound_ns, beside_ns = walls.class_ns(*gpu, wall.COPIES), walls.class_ns(*gpu, wall.COMPUTE)
+        usual_ns = 0.0
+        rows = grouped(self._memops.get(gpu, ()), "kind")
+        if exposed is not None:
+            if kind is not None:
+                bound_ns = min(bound_ns, sum(row["exposed_ns"] for row in rows.get((kind,), ())))
+            beside_ns = exposed["compute_only_ns"] + exposed["compute_communication_ns"]
+        if exposed is not None and kind in (None, *_WAYS):
+            left_ns = {}
+            for way, column in _WAYS.items():
+                saved_ns = exposed[column] * _pinned_part(rows.get((way,), ()))
+                left_ns[way] = exposed[column] - saved_ns
+                usual_ns += saved_ns * (kind in (None, way))
+            usual_ns += _HALF * min(left_ns.values())
+        usual_ns = min(usual_ns, bound_ns)
+        usual_ns += min(bound_ns - usual_ns, beside_ns)
+        least_ns = LIMITS_PCT["low"] / 100 * walls.span_ns(*gpu)
+        is_known = kind is not None or usual_ns >= least_ns
+        usual_ns = usual_ns if sure_ns is None else sure_ns
         # No fix of some copies gains more than a job without any, however little of a span that is.
         clip_ns, _ = self._replays.gain("copies", "copies=0", 0, None)
-        return _Size((wall.COPIES,), bound_ns, max(usual_ns), clip_ns=clip_ns)
+        return _Size((wall.COPIES,), bound_ns, usual_ns if is_known else None, clip_ns=clip_ns)
 
     def _of_ranks(self, gpu: Gpu, name: str | None) -> Mapping[ChangeKind, _Size]:
         """Return the sizes of changes for which other ranks wait, too.
@@ -160,6 +179,16 @@ class _Prices:
             ),
             "stages": _Size((wall.COMPUTE,), bound_ns or more_ns, judged_ns),
         }
+
+
+def _pinned_part(rows: Sequence[Record]) -> float:
+    """Return the share of the time of copies of one way that pinned memory saves, of large ones."""
+    saved_ns = 0.0
+    for row in rows:
+        is_large = (row["size_bytes"] or 0) >= LARGE_BYTES * max(row["ops_n"], 1)
+        if row["pageable"] and is_large and row["rate_gb_s"] and row["pinned_gb_s"]:
+            saved_ns += row["exposed_ns"] * max(1 - row["rate_gb_s"] / row["pinned_gb_s"], 0.0)
+    return saved_ns / max(sum(row["exposed_ns"] for row in rows), 1)
 
 
 def _within(time_ns: float | None, *limits_ns: float | None) -> int | None:
