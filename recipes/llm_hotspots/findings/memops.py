@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from nsys_llm.report.causes import Cause, Change
@@ -14,7 +15,7 @@ from nsys_llm.report.findings import Evidence, Finding, cells, claim
 from nsys_llm.report.prices.pricing import bind
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.templates import filled
-from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.report.walls import Gpu, Walls, share_of, span_of
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COPIES
 from nsys_llm.view.text import listed
@@ -27,6 +28,7 @@ HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unif
 #: Where less than this part of copies could run beside anything, moving fewer bytes is what helps.
 _LITTLE: Final = 0.1
 _INSIDE: Final = "DtoD"
+_GPU: Final = ("rank", "device_id")
 _MEMORIES: Final = ("source_memory", "target_memory")
 
 
@@ -37,10 +39,11 @@ def copy_findings(tables: Tables) -> list[Finding]:
     kinds = grouped(hideable, "kind").items()
     binding = _bound(hideable, tables, walls)
     inside = [row for row in memops if row["kind"] == _INSIDE]
+    of_kind = partial(_of_kind, tables, walls)
     return [
-        *(binding or [_of_kind("exposed_copies", kind, rows, walls) for (kind,), rows in kinds]),
-        *_pageable(hideable, walls),
-        *(_of_kind("device_copies", _INSIDE, inside, walls) for _ in inside[:1]),
+        *(binding or [of_kind("exposed_copies", kind, rows) for (kind,), rows in kinds]),
+        *_pageable(hideable, tables, walls),
+        *(of_kind("device_copies", _INSIDE, inside) for _ in inside[:1]),
         *(finding for (kind,), rows in kinds for finding in _slow(kind, rows, tables, walls)),
     ]
 
@@ -51,34 +54,34 @@ def _bound(rows: Sequence[Record], tables: Tables, walls: Walls) -> list[Finding
     if not gpus:
         return []
     some, gpu = _worst([row for row in rows if (row["rank"], row["device_id"]) in gpus], walls)
-    copies_ns, largest = walls.class_ns(*gpu, COPIES), max(some, key=lambda row: row["exposed_ns"])
-    by_kind = {kind: _moved(copies) for (kind,), copies in grouped(some, "kind").items()}
-    about = _about(largest["kind"], gpu, some, walls, copies_ns)
+    largest = max(some, key=lambda row: row["exposed_ns"])
+    by_kind = {
+        kind: _moved(tables, gpu, copies) for (kind,), copies in grouped(some, "kind").items()
+    }
+    about = _about(largest["kind"], gpu, some, tables)
+    about["impact_ns"] = copies_ns = walls.class_ns(*gpu, COPIES)
     beside_ns = _beside_ns(tables, gpu)
     is_alone = beside_ns < _LITTLE * copies_ns
     pageable = "pageable " * any(row["pageable"] for row in some)
-    about["fields"] |= {
+    words = [
+        filled(MOVED, {cell.field: cell.value for cell in cells} | fields)
+        for cells, fields in by_kind.values()
+    ]
+    about["fields"] = {
         "which": f"{pageable}copies{' that do not overlap' * (bool(pageable) and not is_alone)}",
         "beside_ns": beside_ns,
         "pinned_gb_s": _faster_gb_s(largest),
-        "link_bytes": _known_sum(some, "size_bytes"),
-        "by_kind": "; ".join(filled(MOVED, fields) for fields in by_kind.values()),
+        "by_kind": "; ".join(words),
     }
+    sized = tuple(kind for kind, (_, fields) in by_kind.items() if "size_bytes" not in fields)
     where = {"rank": gpu[0], "device_id": gpu[1]}
-    kinds = tuple(kind for kind in by_kind if by_kind[kind]["size_bytes"] is not None)
     about["evidence"] = (
-        claim(tables, "exposed_ns", "wall", "time_ns", wall_class=COPIES, **where),
-        claim(tables, "span_ns", "wall", "span_ns", "cell", **where),
-        claim(tables, "link_bytes", "memops", "size_bytes", kind=kinds, **where),
+        *share_of(tables, gpu, "exposed_ns", COPIES),
+        claim(tables, "link_bytes", "memops", "size_bytes", kind=sized, **where),
         *(
-            claim(tables, f"{kind}_{column}", "memops", column, kind=kind, **where)
-            for kind in by_kind
-            for column in ("ops_n", "size_bytes")
-        ),
-        *(
-            replace(cell, name=f"{kind}_rate_gb_s")
-            for (kind,), copies in grouped(some, "kind").items()
-            for cell in _cells([max(copies, key=lambda row: row["total_ns"])], "rate_gb_s")
+            replace(cell, name=f"{kind}_{cell.field}")
+            for kind, (cells, _) in by_kind.items()
+            for cell in cells
         ),
     )
     case = "alone" if is_alone else None
@@ -97,12 +100,12 @@ def _beside_ns(tables: Tables, gpu: Gpu) -> int:
     return int(row["compute_only_ns"] + row["compute_communication_ns"] + other_ns)
 
 
-def _of_kind(rule: str, kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
+def _of_kind(tables: Tables, walls: Walls, rule: str, kind: str, rows: list[Record]) -> Finding:
     some, gpu = _worst(rows, walls)
-    return RULES[rule].finding(change=Change("copies", kind), **_about(kind, gpu, some, walls))
+    return RULES[rule].finding(change=Change("copies", kind), **_about(kind, gpu, some, tables))
 
 
-def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
+def _pageable(rows: Sequence[Record], tables: Tables, walls: Walls) -> Iterator[Finding]:
     large = [
         row
         for row in rows
@@ -112,7 +115,7 @@ def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
         return
     some, gpu = _worst(large, walls)
     kind = max(some, key=lambda row: row["exposed_ns"])["kind"]
-    about = _about(kind, gpu, some, walls)
+    about = _about(kind, gpu, some, tables)
     about["fields"]["pinned_gb_s"] = _faster_gb_s(next(row for row in some if row["kind"] == kind))
     yield RULES["pageable_copies"].finding(change=Change("copies", kind), **about)
 
@@ -129,12 +132,18 @@ def _slow(kind: str, rows: Sequence[Record], tables: Tables, walls: Walls) -> It
     if not slow:
         return
     some, gpu = _worst(slow, walls)
-    about = _about(kind, gpu, some, walls)
-    rate_gb_s = summed(some, "size_bytes") / summed(some, "union_ns")
-    about["fields"] |= {"union_gb_s": rate_gb_s, "fastest_gb_s": fastest}
+    about = _about(kind, gpu, some, tables)
+    of = partial(claim, tables, **_where(gpu, some))
+    union = of("union_ns", "memops", "union_ns")
+    rate = of("union_gb_s", "memops", "size_bytes", "sum", union)
+    seen = max(rows, key=lambda row: row["fastest_gb_s"] or 0.0)
+    about["evidence"] += (
+        rate,
+        *cells("memops", seen, (*_GPU, "kind", *_MEMORIES), ["fastest_gb_s"]),
+    )
     # Copies both ways share the memory of the host: what that takes is no fault of the link.
     shared_ns = _overlap(tables, gpu)["exposed_both_ways_ns"] / 2
-    saved_ns = summed(some, "exposed_ns") * (1 - rate_gb_s / fastest) - shared_ns
+    saved_ns = summed(some, "exposed_ns") * (1 - rate.value / fastest) - shared_ns
     if saved_ns > 0:
         yield RULES["slow_copies"].finding(change=Change("copies", kind, sure_ns=saved_ns), **about)
 
@@ -159,24 +168,31 @@ def _worst(rows: Sequence[Record], walls: Walls) -> tuple[list[Record], Gpu]:
     return groups[gpu], gpu
 
 
-def _about(
-    kind: str, gpu: Gpu, rows: Sequence[Record], walls: Walls, copies_ns: int | None = None
-) -> dict[str, Any]:
-    """Return what all findings on copies say; `copies_ns` is their time where kinds overlap."""
-    exposed_ns = summed(rows, "exposed_ns") if copies_ns is None else copies_ns
-    span_ns = walls.span_ns(*gpu)
-    times: dict[str, float] = {"exposed_ns": exposed_ns, "span_ns": span_ns}
-    times["share_pct"] = 100.0 * exposed_ns / max(span_ns, 1)
+def _about(kind: str, gpu: Gpu, rows: Sequence[Record], tables: Tables) -> dict[str, Any]:
+    """Return what all findings on copies say."""
+    span = span_of(tables, gpu)
+    of = partial(claim, tables, **_where(gpu, rows))
+    exposed = of("exposed_ns", "memops", "exposed_ns")
+    moved, fields = _moved(tables, gpu, rows)
     return {
         "cause": Cause("copies", detail=kind),
-        "evidence": _cells(rows),
-        "fields": {"kind": kind, **times, **_moved(rows)},
+        "evidence": (
+            *(exposed, span, of("share_pct", "memops", "exposed_ns", "sum", span)),
+            *moved,
+        ),
+        "fields": {"kind": kind, **fields},
         "rank": gpu[0],
         "device_id": gpu[1],
         "name": kind,
         "window_ns": _longest(rows),
-        "impact_ns": exposed_ns,
+        "impact_ns": exposed.value,
     }
+
+
+def _where(gpu: Gpu, rows: Sequence[Record]) -> dict[str, Any]:
+    """Return what tells copies of a GPU from its others."""
+    which = {name: tuple(dict.fromkeys(row[name] for row in rows)) for name in ("kind", *_MEMORIES)}
+    return {"rank": gpu[0], "device_id": gpu[1], **which}
 
 
 def by_gpu(rows: Sequence[Record]) -> dict[Gpu, list[Record]]:
@@ -185,28 +201,24 @@ def by_gpu(rows: Sequence[Record]) -> dict[Gpu, list[Record]]:
     return {(rank, device): some for (rank, device), some in groups}
 
 
-def _moved(rows: Sequence[Record]) -> dict[str, Any]:
-    """Return the fields of `MOVED`: how many copies moved how much, between what, how fast."""
+def _moved(
+    tables: Tables, gpu: Gpu, rows: Sequence[Record]
+) -> tuple[tuple[Evidence, ...], dict[str, Any]]:
+    """Return the numbers and words of `MOVED`: how many copies moved how much, how fast."""
     memories = {
         " to ".join(row[name] or "memory not recorded" for name in _MEMORIES) for row in rows
     }
-    return {
-        "ops_n": summed(rows, "ops_n"),
+    of = partial(claim, tables, **_where(gpu, rows))
+    longest = max(rows, key=lambda row: row["total_ns"])
+    ops, size = of("ops_n", "memops", "ops_n"), of("size_bytes", "memops", "size_bytes")
+    rate = cells("memops", longest, (*_GPU, "kind", *_MEMORIES), ["rate_gb_s"])
+    fields: dict[str, Any] = {
         "kinds": listed(list(dict.fromkeys(row["kind"] for row in rows))),
         "memories": listed(sorted(memories)),
-        "size_bytes": _known_sum(rows, "size_bytes"),
-        "rate_gb_s": max(rows, key=lambda row: row["total_ns"])["rate_gb_s"],
     }
-
-
-def _known_sum(rows: Sequence[Record], column: str) -> int | None:
-    """Return the sum of a column, None where a row has a null."""
-    return None if any(row[column] is None for row in rows) else summed(rows, column)
-
-
-def _cells(rows: Sequence[Record], column: str = "exposed_ns") -> tuple[Evidence, ...]:
-    keys = ("rank", "device_id", "kind", *_MEMORIES)
-    return tuple(cell for row in rows for cell in cells("memops", row, keys, [column]))
+    if any(row["size_bytes"] is None for row in rows):
+        return (ops, *rate), {**fields, "size_bytes": None}
+    return (ops, size, *rate), fields
 
 
 def _longest(rows: Sequence[Record]) -> tuple[int, int] | None:

@@ -239,8 +239,8 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_copies",
         scope="copy",
-        title="{kind} copies at {union_gb_s}, {fastest_gb_s} seen (rank {rank})",
-        details=f"{_ALONE}; the fastest {{kind}} copy: {{fastest_gb_s}}.",
+        title="{kind} copies at {union_gb_s} on rank {rank}",
+        details=f"{_ALONE}. The fastest {{kind}} copy of the run: {{fastest_gb_s}}.",
         threshold="copies that are not of pageable memory, 1 MiB or more in the median, which at "
         f"the rate of the fastest one of their direction would take less than "
         f"{100.0 * LINK_RATE_SHARE:g} % of their time; the gain is what this saves: {GAIN}",

@@ -32,11 +32,6 @@ OF_ALL, OF_CLASS, OF_RANK, OF_KERNEL, OF_BATCH = range(5)
 OF_RULE: Final = "of the rule"
 _NOT_YET: Final = frozenset(
     [
-        "exposed_copies",
-        "device_copies",
-        "link_bound",
-        "slow_copies",
-        "pageable_copies",
         "path_host",
         "path_waits",
         "path_transfer",
