@@ -9,11 +9,15 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
+from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.report import run_texts
 from nsys_llm.report.rules import _NOT_YET
+from nsys_llm.run.worker import load_analysis
 from nsys_llm.view.text import (
     format_bytes,
     format_count,
@@ -113,14 +117,35 @@ def false_numbers(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]
     first = "" if is_change else _first_sentence(finding["details"])
     for text in (title, first):
         plain = " ".join(part if not code else "_" for code, part in spans(text))
+        for cell in finding["evidence"]:  # a row may be called `16-256 MiB`
+            for value in _flat(cell["where"]):
+                plain = plain.replace(value, "_") if isinstance(value, str) and value else plain
         plain = _NAMED.sub("_", plain)
         for match in _NUMBER.finditer(plain):
             number = match[0].rstrip(",").lstrip("+-")
+            if number in _literals(finding["rule"]):
+                continue
             whose = [cell for cell in finding["evidence"] if number in set(_forms(cell["value"]))]
             # A sentence may say that it is about all of them.
             of = set() if "all ranks" in text else ranks
             if not any(_is_theirs(cell, of, names, tables) for cell in whose):
                 yield f"{number} in {text!r}"
+
+
+@cache
+def _literals(rule: str) -> frozenset[str]:
+    """Return the numbers that a rule's own texts have, as limits do."""
+    every = [run_texts.RULES, *(load_analysis(recipe).rules for recipe in recipe_names())]
+    texts = [
+        text
+        for rules in every
+        if rule in rules
+        for said in (rules[rule], *rules[rule].cases.values())
+        for text in (said.title, said.details)
+        if text
+    ]
+    plain = " ".join(re.sub(r"\{[^}]*\}", "_", text) for text in texts)
+    return frozenset(_NUMBER.findall(plain))
 
 
 def _first_sentence(details: str) -> str:
@@ -150,10 +175,19 @@ def _is_theirs(
     tables: Mapping[str, pd.DataFrame],
 ) -> bool:
     where = cell["where"]
+    shown = [*_flat(where), *_members(where, cell["table"], tables), cell["value"]]
     return _is_of_ranks(where, ranks, cell["table"], tables) and all(
-        any(_shows(name, value) for value in _flat(where)) or _shows(name, cell["value"])
-        for name in names
+        any(_shows(name, value) for value in shown) for name in names
     )
+
+
+def _members(
+    where: Mapping[str, Any], table: str, tables: Mapping[str, pd.DataFrame]
+) -> Iterator[str]:
+    """Yield the ranks of a group, as tables call it by its number."""
+    groups = tables.get(f"{table.rpartition('/')[0]}/groups", tables.get("groups"))
+    if "group" in where and groups is not None:
+        yield from groups.loc[groups["group"] == where["group"], "ranks"]
 
 
 def _is_of_ranks(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
-
-import pandas as pd
 
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import quoted
 
 from ..tables.sizes import IMPLAUSIBLE_SIZE
 from .texts import (
@@ -24,6 +23,7 @@ from .texts import (
 )
 
 _WHERE: Final = ("group", "operation", "bucket")
+_SPEED: Final = ("busbw_gb_s", "peak_gb_s", "peak_pct", "sized_n", "exposed_ns")
 
 
 def link_findings(tables: Tables) -> list[Finding]:
@@ -43,7 +43,7 @@ def link_findings(tables: Tables) -> list[Finding]:
         and row["size_bytes"] >= row["sized_n"] * LEAST_LINK_BYTES
     ]
     by_operation = grouped(small_rows, "group", "operation").values()
-    small = [found for some in by_operation for found in _small(some, names, tables["transfers"])]
+    small = [found for some in by_operation for found in _small(some, names, tables)]
     return [*slow, *small]
 
 
@@ -60,48 +60,43 @@ def _slow_link(row: Record, names: dict[int, str]) -> Finding:
     return RULES["slow_link"].finding(
         cause=Cause("link"),
         change=Change("unknown", time_ns=lost_ns, wall_classes=(COMMUNICATION,)),
-        details=f"{row['busbw_gb_s']:.1f} GB/s of {row['peak_gb_s']:g} in "
-        f"{format_count(row['sized_n'])} of {row['operation']}, {row['bucket']} each; "
-        f"{format_ns(row['exposed_ns'])} of their transfer has no computation beside it.",
-        fields={"ranks": quoted(names[row["group"]]), "share": format_percent(row["peak_pct"])},
-        evidence=cells("message_sizes", row, _WHERE, ("busbw_gb_s", "peak_pct", "exposed_ns")),
-        numbers={"lost_ns": lost_ns, "peak_gb_s": row["peak_gb_s"], "sized_n": row["sized_n"]},
+        fields={"ranks": quoted(names[row["group"]])},
+        evidence=cells("message_sizes", row, _WHERE, _SPEED),
         rank=row["rank"],
         device_id=row["device_id"],
         impact_ns=round(lost_ns),
     )
 
 
-def _small(rows: Sequence[Record], names: dict[int, str], transfers: pd.DataFrame) -> list[Finding]:
+def _small(rows: Sequence[Record], names: dict[int, str], tables: Tables) -> list[Finding]:
     """Return the finding on small messages of a group, where larger ones tell how fast it is."""
     sized = [row for row in rows if row["bucket"] is not None and row["algbw_gb_s"]]
     small = [row for row in sized if row["size_bytes"] < row["sized_n"] * MOST_SMALL_BYTES]
     if not small or small[-1] is sized[-1]:
         return []
     group, operation = sized[0]["group"], sized[0]["operation"]
+    transfers = tables["transfers"]
     here = transfers[(transfers["group"] == group) & (transfers["operation"] == operation)]
     here = here[here["step"].notna() & (here["bytes"] < MOST_SMALL_BYTES)]
     steps_n = int(here["step"].nunique())
     if not steps_n or len(here) < SMALL_A_STEP * steps_n:
         return []
-    exposed_ns = sum(row["exposed_ns"] for row in small)
+    where = {"group": group, "operation": operation}
+    of = partial(claim, tables, bucket=tuple(row["bucket"] for row in small), **where)
+    exposed = of("exposed_ns", "message_sizes", "exposed_ns")
     fused_ns = sum(row["size_bytes"] for row in small) / max(row["algbw_gb_s"] for row in sized)
-    lost_ns = max(exposed_ns - fused_ns, 0.0)
+    lost_ns = max(exposed.value - fused_ns, 0.0)
     worst = max(small, key=lambda row: row["exposed_ns"])
     return [
         RULES["small_messages"].finding(
             cause=Cause("transfer"),
             change=Change("unknown", time_ns=lost_ns, wall_classes=(COMMUNICATION,)),
-            details=f"{format_count(len(here) / steps_n)} of {operation} a step; "
-            f"{format_ns(exposed_ns)} of their transfer has no computation beside it, and "
-            f"{format_ns(fused_ns)} would do at the speed of the largest ones.",
-            fields={"ranks": quoted(names[group]), "operation": operation},
-            evidence=cells("message_sizes", worst, _WHERE, ("exposed_ns", "algbw_gb_s")),
-            numbers={
+            fields={
+                "ranks": quoted(names[group]),
                 "a_step_n": len(here) / steps_n,
-                "exposed_ns": exposed_ns,
                 "fused_ns": fused_ns,
             },
+            evidence=(of("sized_n", "message_sizes", "sized_n"), exposed),
             rank=worst["rank"],
             device_id=worst["device_id"],
             impact_ns=round(lost_ns),

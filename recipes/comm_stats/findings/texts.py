@@ -75,7 +75,9 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_link",
         scope="run",
-        title="The links between ranks {ranks} carry {share} of what they can",
+        title="The links between ranks {ranks} carry {peak_pct} of what they can",
+        details="{busbw_gb_s} of {peak_gb_s} in {sized_n} of {operation}, {bucket} each. "
+        "{exposed_ns} of their transfer has no computation beside it.",
         threshold=f"bus bandwidth below {SLOW_PCT:g} % of the peak, over {LEAST_COLLECTIVES} "
         f"collectives or more that move {LEAST_LINK_BYTES >> 20} MiB on average; the gain is the "
         "exposed transfer beyond the peak, on the rank with most of it",
@@ -102,6 +104,9 @@ RULES: Final = rules_by_id(
         "small_messages",
         scope="run",
         title="Many small messages between ranks {ranks}: {operation} below 64 KiB",
+        details="{exposed_ns} of the transfer of {sized_n} of {operation} has no computation "
+        "beside it. A step has {a_step_n} of them, and {fused_ns} would do in all at the speed of "
+        "the largest ones.",
         threshold=f"from {SMALL_A_STEP} a step below {MOST_SMALL_BYTES >> 10} KiB, of a group that "
         "cannot be tensor parallel; the gain is their exposed transfer beyond what they "
         "would take at the speed of the largest ones",

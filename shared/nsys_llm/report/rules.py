@@ -52,8 +52,6 @@ _NOT_YET: Final = frozenset(
         "late",
         "pauses",
         "slow_stage",
-        "slow_link",
-        "small_messages",
         "clocks_apart",
         "path_inferred",
     ]
