@@ -119,7 +119,8 @@ def false_numbers(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]
         plain = " ".join(part if not code else "_" for code, part in spans(text))
         for cell in finding["evidence"]:  # a row may be called `16-256 MiB`
             for value in _flat(cell["where"]):
-                plain = plain.replace(value, "_") if isinstance(value, str) and value else plain
+                is_label = isinstance(value, str) and any(letter.isdigit() for letter in value)
+                plain = plain.replace(value, "_") if is_label else plain
         plain = _NAMED.sub("_", plain)
         for match in _NUMBER.finditer(plain):
             number = match[0].rstrip(",").lstrip("+-")
