@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from planted import coverage, file, frame_of
 
@@ -53,10 +54,29 @@ def facts_of(*reports, source="file_name", devices=None, options=None):
     return dict(capture_facts(run_of(reports, ranks, options), tables))
 
 
-def caveats(files=(), rows=()):
+def caveats(files=(), rows=(), span_ns=None):
     return capture_caveats(
-        {"files": frame_of("files", files), "coverage": frame_of("coverage", rows)}
+        {
+            "files": frame_of("files", files),
+            "coverage": frame_of("coverage", rows),
+            "wall": pd.DataFrame({"span_ns": [span_ns]}),
+        }
     )
+
+
+@pytest.mark.parametrize(
+    ("ops_n", "span_ns", "op", "said"),
+    [
+        (3, 12_000, "kernel", ["Too little to judge: 3 GPU operations in 12 us."]),
+        (999, 10**9, "kernel", ["Too little to judge: 999 GPU operations in 1 s."]),
+        (1_000, 4_900_000, "kernel", ["Too little to judge: 1,000 GPU operations in 4.9 ms."]),
+        (1_000, 5_000_000, "kernel", []),
+        # Whole graphs are few, and hold many kernels.
+        (300, 10**9, "graph", []),
+    ],
+)
+def test_a_capture_of_little_work_is_called_so(ops_n, span_ns, op, said):
+    assert caveats(rows=[coverage(0, 1_000, op=op, total_n=ops_n)], span_ns=span_ns) == said
 
 
 def test_a_fact_that_all_reports_share_is_told_once():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.host_words import Waited, host_case
+from nsys_llm.report.findings import Evidence, Finding, cells, claim
+from nsys_llm.report.host_words import START_UP, Waited, host_case
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.walls import Gpu, Walls, host_cause, usual_loss_ns
+from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of, span_of, usual_loss_ns
+from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import format_ns, format_percent, shortened
@@ -34,11 +36,15 @@ _OTHERS: Final[Mapping[str, tuple[str, Cause]]] = {
 #: Calls that wait, by the rule that speaks where they are most of the host's time.
 _WAITS: Final = {"host_sync": "idle_host_sync", "sync_memop": "idle_sync_memop"}
 
+
+#: What a finding says beside its time: fields of the templates, and their evidence.
+_Said = tuple[Mapping[str, Any], tuple[Evidence, ...]]
+_NOTHING: Final[_Said] = (MappingProxyType({"host_range": None, "range_pct": None}), ())
+
 #: Rules on a host that is late.
 HOST_RULES: Final = ("launch_bound", "host_work", *_WAITS.values())
 #: Parts of the time of a late host that a sentence names.
 _MOST_PARTS: Final = 2
-_OF_WALL: Final = ("time_ns", "share_pct")
 
 
 class IdleByCause:
@@ -102,18 +108,33 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
         rule = "host_work"
         case = "calls" if _mostly_in_calls(tables, gpu) else None
         case = "stages" if stages_n == 2 else case
-    waited, fields = Waited.of(tables, gpu).where("cause", *HOST_CAUSES), dict[str, Any]()
-    if case != "stages" and stages_n <= 2:
-        otherwise = (RULES[rule].cases[case] if case else RULES[rule]).recommendation
-        said = host_case(waited, lost_ns[gpu], times.walls.span_ns(*gpu))
-        # Of slow calls the rule says why.
-        advice = None if said is None or case == "calls" else said[1].get("host_advice")
-        case, fields = said or (case, fields)
-        fields["host_advice"] = advice or otherwise
     cause, change = host_cause(lost_ns, gpu), Change("host")
-    if start_up_ns := fields.get("host_ns"):  # which no later step has
+    said, advice, shown = _NOTHING, None, case
+    if case != "stages" and stages_n <= 2:
+        waited = Waited.of(tables, gpu).where("cause", *HOST_CAUSES)
+        of_states = host_case(waited, lost_ns[gpu], span_of(tables, gpu))
+        said = of_states[1:] if of_states else _of_gaps(tables, gpu, lost_ns[gpu])
+        shown = of_states[0] if of_states else case
+        # Of slow calls the rule says why.
+        of_calls = RULES[rule].cases[case].recommendation if case == "calls" else None
+        advice = None if shown == START_UP else of_calls or said[0].get("host_advice")
+    if start_up_ns := said[0].get("host_ns"):  # which no later step has
         change = Change("host_part", time_ns=max(lost_ns[gpu] - start_up_ns, 0))
-    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
+    made = _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, shown, said)
+    return replace(made, recommendation=advice) if made and advice else made
+
+
+def _of_gaps(tables: Tables, gpu: Gpu, lost_ns: int) -> _Said:
+    """Return in which range the host was for half of some idle time, by the longest gaps."""
+    gaps = tables["gaps"]
+    gaps = gaps[(gaps["rank"] == gpu[0]) & (gaps["device_id"] == gpu[1])]
+    sums = gaps[gaps["cause"].isin(HOST_CAUSES)].groupby("nvtx_range")["cause_ns"].sum()
+    if sums.empty or 2 * int(sums.max()) < lost_ns:
+        return _NOTHING
+    name = str(sums.idxmax())
+    where = {"rank": gpu[0], "device_id": gpu[1], "cause": HOST_CAUSES, "nvtx_range": name}
+    share = claim(*(tables, "range_pct", "gaps", "cause_ns", "sum", span_of(tables, gpu)), **where)
+    return {"host_range": name, "host_advice": advice_on(range=name)}, (share,)
 
 
 def _stages_n(tables: Tables) -> int:
@@ -153,19 +174,17 @@ def _finding(
     cause: Cause,
     change: Change,
     case: str | None = None,
-    more_fields: Mapping[str, Any] = MappingProxyType({}),
+    said: _Said = _NOTHING,
 ) -> Finding | None:
     """Return the finding of a rule on the GPU that loses most; None where nobody loses any."""
     gpu = worst_gpu(lost_ns)
-    rows, span_ns = times.rows(gpu, causes), times.walls.span_ns(*gpu)
+    rows = times.rows(gpu, causes)
     if not rows or not lost_ns[gpu]:
         return None
-    where = ("rank", "device_id", "wall_class", "detail")
-    evidence = tuple(cell for row in rows for cell in cells("wall", row, where, _OF_WALL))
+    evidence = _lost(
+        tables, gpu, causes, is_short=lost_ns[gpu] < sum(row["time_ns"] for row in rows)
+    )
     fields: dict[str, Any] = {
-        "lost_ns": lost_ns[gpu],
-        "span_ns": span_ns,
-        "share_pct": 100.0 * lost_ns[gpu] / max(span_ns, 1),
         "affected_n": None,
         "other_ranks_median_ns": usual_loss_ns(lost_ns, gpu),
     }
@@ -174,20 +193,41 @@ def _finding(
         fields["affected_n"] = len(ranks)
     if rule in HOST_RULES:
         fields["parts"] = _parts(rows)
+        where = {"rank": gpu[0], "device_id": gpu[1], "wall_class": IDLE}
+        evidence += tuple(
+            claim(tables, "part_pct", "wall", "share_pct", "cell", **where, detail=row["detail"])
+            for row in rows[:_MOST_PARTS]
+        )
     describe = _pattern if rule == "launch_bound" else _longest_gap
     window, more, more_cells = describe(causes, tables, gpu)
     return RULES[rule].finding(
         case=case,
         cause=cause,
         change=change,
-        fields=fields | more | dict(more_fields),
-        evidence=evidence + more_cells,
+        fields=fields | more | dict(said[0]),
+        evidence=evidence + more_cells + said[1],
         ranks=ranks,
         rank=gpu[0],
         device_id=gpu[1],
         window_ns=window,
         impact_ns=lost_ns[gpu],
     )
+
+
+def _lost(
+    tables: Tables, gpu: Gpu, causes: tuple[str, ...], *, is_short: bool
+) -> tuple[Evidence, ...]:
+    """Return the idle time of some causes, in short gaps or in all, its share, and the span."""
+    if not is_short:
+        return share_of(tables, gpu, "lost_ns", IDLE, *causes)
+    span, lows = span_of(tables, gpu), tables["rank_causes"]["low_ns"]
+    short = tuple(lows[lows < MICRO_GAP_NS].unique().tolist())
+    where = {"rank": gpu[0], "device_id": gpu[1], "cause": causes, "low_ns": short}
+    lost, share = (
+        claim(tables, name, "rank_causes", "idle_ns", "sum", over, **where)
+        for name, over in (("lost_ns", None), ("share_pct", span))
+    )
+    return lost, share, span
 
 
 def _parts(rows: Sequence[Record]) -> str:

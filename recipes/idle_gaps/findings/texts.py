@@ -58,9 +58,8 @@ _HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{_AFFECTED}"
 _DETAILS: Final = f"{{lost_ns}} of {{span_ns}}{_GAP}{_AFFECTED}"
 
 _HOST_WORK: Final = (
-    "The host schedules, tokenizes, loads data or waits for another process. "
-    "Move that off the thread that launches, or do it while the GPU runs the step before "
-    "(async scheduling, more data loader workers, prefetch)."
+    "Move what the host does there off the thread that launches, or do it while the GPU runs the "
+    "step before."
 )
 
 
@@ -140,8 +139,8 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_host_sync",
-        title="Rank {rank}'s host waits in calls[ in {nvtx_range:quoted}]: its GPU idles "
-        "{share_pct}",
+        title="Rank {rank}'s host waits in calls: its GPU idles {share_pct}"
+        "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time in which the host is in a call that waits",
         recommendation="Find what reads a result back in the loop (`.item()`, `.cpu()`, sampling "
@@ -153,8 +152,8 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_sync_memop",
-        title="Rank {rank}'s host is in blocking copies[ in {nvtx_range:quoted}]: its GPU idles "
-        "{share_pct}",
+        title="Rank {rank}'s host is in blocking copies: its GPU idles {share_pct}"
+        "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time in which the host is in a blocking copy or fill",
         recommendation="Copy from pinned memory with the Async form (`pin_memory=True`, "
@@ -189,15 +188,15 @@ RULES: Final = rules_by_id(
         details=f"{_OF_HOST}{_PATTERN}{_AFFECTED}",
         window_shows=None,
         lost="idle time in which the host is late, half of it or more in gaps below 100 us",
-        recommendation="Replay the step as CUDA graphs (no `--enforce-eager`, batch sizes in the "
-        "captured list), fuse small kernels (torch.compile), or give each launch more work (larger "
-        "batch, longer chunks of prefill).",
+        recommendation="Replay the step as CUDA graphs, fuse small kernels (torch.compile), or "
+        "give each launch more work (larger batch, longer chunks of prefill).",
         cases=HOST_CASES,
         record="--trace=cuda,nvtx --python-sampling=true --sample=process-tree",
     ),
     _idle_rule(
         "host_work",
-        title="Rank {rank}'s host is late[ in {nvtx_range:quoted}]: its GPU idles {share_pct}",
+        title="Rank {rank}'s host is late: its GPU idles {share_pct}"
+        "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time in which the host is late, more than half of it in gaps from 100 us on",
         recommendation=_HOST_WORK,

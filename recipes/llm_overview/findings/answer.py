@@ -80,7 +80,7 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
     lead, *others = sorted(members, key=lambda member: member["account"] != LEAD)
     made = RULES["opportunity"].finding(
         price=price_of(row, step_unit),
-        details=_fitted(row["details"], row["title"], others),
+        details=fitted(row["details"], row["title"], others),
         evidence=tuple(_evidence([lead, *others])),
         numbers={name: value for member in members for name, value in _numbers(member).items()},
         cause=Cause(row["cause"], row["cause_rank"], detail=row["cause_detail"]),
@@ -92,10 +92,14 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
     return replace(made, rule=row["rule"])
 
 
-def _fitted(details: str, title: str, others: Sequence[Record]) -> str:
-    """Return the evidence in few words: whole sentences, then what other recipes saw, each once."""
+def fitted(details: str, title: str, others: Sequence[Record]) -> str:
+    """Return the evidence in few words: a sentence, what others saw, each once, more sentences.
+
+    What gains something beside the lead is part of the price, and never left out for its details.
+    """
     titles = dict.fromkeys(other["title"] for other in others if other["title"] != title)
-    parts = [*sentences(details), *(f"Also: {seen}." for seen in titles)]
+    first, *more = sentences(details)
+    parts = [first, *(f"Also: {seen}." for seen in titles), *more]
     lengths = accumulate(len(part.split()) for part in parts)
     kept = [part for part, words_n in zip(parts, lengths, strict=True) if words_n <= _MOST_WORDS]
     return " ".join(kept or parts[:1])

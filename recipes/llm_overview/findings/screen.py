@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from nsys_llm.report.capture_summary import capture_caveats
+from nsys_llm.report.capture_summary import capture_caveats, little_work
 from nsys_llm.report.findings import INCOMPLETE
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale, Screen
@@ -48,10 +48,10 @@ def screen(tables: Tables) -> Screen | None:
     trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
     unit = step_unit(tables)
-    uneven = _uneven_steps(gpus, unit)
+    uneven, little = _uneven_steps(gpus, unit), filter(None, [little_work(tables)])
     if step_ns is None or uneven:
         facts += uneven or _few_steps(gpus, unit)
-        words, span_ns = ", ".join(facts), float(max(spans))
+        words, span_ns = ", ".join([*facts, *little]), float(max(spans))
         return Screen(words, span_ns, "of one GPU", by_step=False, trust=trust, lines=lines)
     scale = Scale.of(step_ns)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
@@ -59,7 +59,7 @@ def screen(tables: Tables) -> Screen | None:
     # The last replay has no next launch to end it: there is one more of them than are full.
     words = counted(most, f"full {unit}" if unit == GRAPH else unit)
     steps = words if least == most else f"{least} to {words}"
-    facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"]
+    facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}", *little]
     return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust, lines=lines)
 
 

@@ -159,10 +159,12 @@ def _together(whole: Opportunity, part: Opportunity) -> Opportunity:
     """Return a whole with a part: who says most precisely why speaks, the whole before the part.
 
     A part that gains less than half of the whole, or nobody knows what, does not: its advice is
-    too little, as that of a wait without a replay.
+    too little, as that of a wait without a replay. Nor does a host that waits for copies: what they
+    gain is not its own.
     """
     sources = (*whole.sources, *part.sources)
-    if part.lead[1].specificity > whole.lead[1].specificity and _explains_half(whole, part):
+    is_precise = part.lead[1].specificity > whole.lead[1].specificity
+    if is_precise and whole.cause.kind != "copies" and _explains_half(whole, part):
         sources = (*part.sources, *whole.sources)
     price = whole.price
     if part.cause.kind == "kernels":

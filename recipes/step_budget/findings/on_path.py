@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.host_words import Waited, path_words
+from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.walls import Gpu, Walls, host_cause
+from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of
+from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
-from nsys_llm.view.text import format_ns, quoted, shortened
 
 from ..tables.tabulation import CLOCKS_APART
+from .host_time import host_time
 from .texts import CERTAIN_PCT, RULES
 
 _WHICH: Final = ("change", "name")
@@ -69,6 +69,12 @@ class Budget:
             return None
         return min(100.0 * row["worst_ns"] / worst_ns, 100.0)
 
+    def replayed_ns(self, change: str) -> float | None:
+        """Return what the replay of a change gains a step; None where there is none."""
+        rows = self.tables["what_if"]
+        gains = rows.loc[rows["change"] == change, "gain_ns"].dropna()
+        return float(gains.iloc[0]) if len(gains) else None
+
     def window(self, gpu: Gpu, step: int | None) -> tuple[int, int] | None:
         """Return a step of the job on a GPU, in the clock of its profile."""
         steps = self.tables["device_steps"]
@@ -120,80 +126,43 @@ def _host(budget: Budget) -> list[Finding]:
     launches_ns = budget.walls.detail_ns(gpu, IDLE, "launch_api")
     case = "launches" if 2 * launches_ns > idle_ns else None
     row = next((row for row in rows if row["name"] == "launch_api"), rows[0]) if case else rows[0]
-    where, evidence, advice = _range(budget)
+    cause = host_cause(budget.walls.host_losses_ns, gpu)
+    gain_ns = budget.replayed_ns("host=0") or idle_ns / budget.steps_n
+    fields, evidence = host_time(budget.tables, cause.rank, gain_ns)
     return [
         RULES["path_host"].finding(
             case=case,
-            cause=host_cause(budget.walls.host_losses_ns, gpu),
+            cause=cause,
             change=Change("host", worst_pct=budget.worst_pct(row)),
-            fields={
-                "host_idle_ns": idle_ns,
-                "path_ns": row["path_ns"],
-                "where": where,
-                "unit": budget.unit,
-                "host_advice": advice,
-            },
-            evidence=(*cells("ceilings", row, _WHICH, ("path_ns",)), *evidence),
+            fields={**fields, "unit": budget.unit},
+            evidence=(
+                *evidence,
+                share_of(budget.tables, gpu, "host_idle_ns", IDLE, *HOST_CAUSES)[0],
+            ),
             **_place(budget, gpu, row),
         )
     ]
-
-
-def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...], str | None]:
-    """Return the range or call with most of the host's time on the path: `9 us in `data``.
-
-    With it what its thread did most there, and the advice from that.
-    """
-    rows = [*budget.rows("range"), *budget.rows("api")] or budget.rows("class", "host_no_cuda")
-    if not rows:
-        return "its calls hold the GPU up", (), None
-    row = max(rows, key=lambda row: row["path_ns"])
-    name = f"in {quoted(shortened(row['name']))}"
-    name = "outside of CUDA calls" if row["change"] == "class" else name
-    words = f"{format_ns(row['path_ns'])} a {budget.unit} {name}"
-    doing, advice = _doing(budget, "range" if row["change"] == "range" else "cause", row["name"])
-    return words + doing, cells("ceilings", row, _WHICH, ("path_ns",)), advice
-
-
-def _doing(budget: Budget, column: str, name: str) -> tuple[str, str | None]:
-    """Return what the host of the GPU that idles most did in a range or cause, and the advice.
-
-    Nothing where the path is longer in it on another rank.
-    """
-    gpu = _idlest(budget)
-    if gpu is None or "host_states" not in budget.tables:
-        return "", None
-    states = budget.tables["host_states"]
-    states = states[states[column] == name]
-    sums = states.groupby("rank")["time_ns"].sum()
-    if sums.empty or sums.idxmax() != gpu[0]:
-        return "", None
-    return path_words(Waited(records(states[states["rank"] == gpu[0]]), ()))
 
 
 def _waits(budget: Budget) -> list[Finding]:
     gpu = _idlest(budget)
     if gpu is None:
         return []
-    where, evidence, advice = _range(budget)
-    late = host_cause(budget.walls.host_losses_ns, gpu).rank
-    return [
-        RULES["path_waits"].finding(
-            cause=Cause("wait", detail=row["name"]),
-            change=Change("wait", row["name"], worst_pct=budget.worst_pct(row)),
-            fields={
-                "whose": "Host" if late is None else f"Rank {late}'s host",
-                "where": where,
-                "path_ns": row["path_ns"],
-                "unit": budget.unit,
-                "host_advice": advice,
-            },
-            evidence=(*cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")), *evidence),
-            name=row["name"],
-            **_place(budget, gpu, row),
+    late, reported = host_cause(budget.walls.host_losses_ns, gpu).rank, []
+    for row in budget.rows("wait"):
+        gain_ns = budget.replayed_ns(f"wait:{row['name']}")
+        fields, evidence = host_time(budget.tables, late, gain_ns, row["name"])
+        reported.append(
+            RULES["path_waits"].finding(
+                cause=Cause("wait", detail=row["name"]),
+                change=Change("wait", row["name"], worst_pct=budget.worst_pct(row)),
+                fields={**fields, "unit": budget.unit},
+                evidence=(*evidence, *cells("ceilings", row, _WHICH, ("worst_ns",))),
+                name=row["name"],
+                **_place(budget, gpu, row),
+            )
         )
-        for row in budget.rows("wait")
-    ]
+    return reported
 
 
 def _copies(budget: Budget) -> list[Finding]:

@@ -24,16 +24,17 @@ RULES: Final = rules_by_id(
     Rule(
         "path_host",
         scope="run",
-        title="Rank {rank}'s host: {where}",
-        details="{host_idle_ns} idle by host causes on GPU {device_id} of rank {rank}, {path_ns} a "
-        "{unit} on the critical path.",
+        title="{whose}: {shown_ns} a {unit}{where}",
+        details="{shown_ns} a {unit} of the critical path. Its host time is {path_ns} a {unit}, "
+        "{most_ns} of it{place}; GPU {device_id} of rank {rank} idles {host_idle_ns} by host "
+        "causes.",
         threshold=f"idle time by host causes, and host work on the path; {limits_words()}",
         source=_PAGE,
         recommendation="[{host_advice} ]Move this off the thread that launches, or do it while the "
         "GPU runs the {unit} before.",
         cases={
             "launches": Case(
-                title="Rank {rank}'s host launches too slowly: many tiny kernels",
+                title="{whose}: many tiny kernels, and launches are slower",
                 recommendation="Launch less often: CUDA graphs, torch.compile, fused operators.",
             )
         },
@@ -44,13 +45,13 @@ RULES: Final = rules_by_id(
     Rule(
         "path_waits",
         scope="api",
-        title="{whose} after {name:quoted}: {where}",
-        details="{path_ns} a {unit} on the critical path behind this wait; {worst_ns} in the worst "
-        "{unit}.",
+        title="{whose} after {name:quoted}: {shown_ns} a {unit}{where}",
+        details="{shown_ns} a {unit} of the critical path. Behind this wait are {path_ns} a "
+        "{unit}, {most_ns} of it{place}; {worst_ns} in the worst {unit}.",
         threshold=limits_words(),
         source=_PAGE,
-        recommendation="Wait later, or not at all: what the host launches after this wait could be "
-        "queued while the GPU still works (.item(), .cpu() and synchronize() in a step do this).",
+        recommendation="[{host_advice} ]Wait later, or not at all: what the host launches after "
+        "this wait could be queued while the GPU still works.",
         tables=_TABLES,
         window_shows=_SHOWS,
         specificity=OF_KERNEL,

@@ -1,4 +1,4 @@
-"""What host threads did on the path of the job through all steps that count."""
+"""What hosts did on the path of the job through all steps that count, and behind which waits."""
 
 from __future__ import annotations
 
@@ -6,39 +6,52 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
-
-from nsys_llm.analyses.critical_path.path.blocks import HOST
-from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, HOST_NO_CUDA
+from nsys_llm.analyses.critical_path.path.blocks import Charge
+from nsys_llm.analyses.critical_path.path.classes import (
+    CLASS_NAMES,
+    HOST_NO_CUDA,
+    LAUNCH_LATENCY,
+    PROFILER,
+)
 from nsys_llm.report.records import percent
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.trace.host_part import CUDA_CALL
+from nsys_llm.trace.host_part import CUDA_CALL, UNKNOWN
 
 from .job_tables import JobPaths
 
-#: Classes of time in CUDA calls.
-_CALLS: Final = frozenset(CAUSE_NAMES) - {"profiler_overhead"}
+_WHERE: Final = ("behind", "cause", "range", "state", "detail")
 
 
 def host_state_rows(paths: JobPaths) -> list[Mapping[str, Any]]:
-    """Return the rows of host_states; none of ranks of which only CUDA calls are recorded."""
-    steps_n, charged, rows = paths.job.counted.size, paths.charged, list[Mapping[str, Any]]()
-    for (rank, _), forest, time_ns in zip(
-        paths.rows, charged.forests, charged.in_all_ns, strict=True
-    ):
-        if not steps_n or not any(charge.state for charge in forest.charges):
-            continue
-        sums = Counter[tuple[str, str, str, str]]()
-        for code in np.flatnonzero(time_ns).tolist():
-            charge, ns = charged.charges[code], int(time_ns[code])
-            name = CLASS_NAMES[charge.kind]
-            if charge.kind == HOST_NO_CUDA:
-                sums[name, charge.detail, charge.state, charge.function] += ns
-            elif charge.device_id == HOST and name in _CALLS:
-                sums[name, "", CUDA_CALL, charge.detail] += ns
-        for where, ns in sorted(sums.items(), key=lambda item: (-item[1], item[0])):
-            names = ("cause", "range", "state", "detail")
-            said = dict(zip(names, (text or None for text in where), strict=True))
-            place = {"rank": rank.number, "file": rank.file, "steps_n": steps_n}
-            rows.append({**place, **said, "time_ns": ns, "share_pct": percent(ns, sums.total())})
-    return rows
+    """Return the rows of host_states, by rank, the most time first."""
+    charged, steps_n = paths.charged, paths.job.counted.size
+    sums = Counter[tuple[Any, ...]]()
+    idle_ns, all_ns = Counter[tuple[Any, ...]](), Counter[int]()
+    for place, wait, code, time_ns, idle in charged.on_host.tolist() if steps_n else ():
+        behind = None if wait < 0 else charged.waits[wait]
+        key = (place, behind, *_doing(charged.charges[code]))
+        sums[key] += time_ns
+        idle_ns[key] += idle
+        all_ns[place] += time_ns
+    order = sorted(sums, key=lambda key: (key[0], -sums[key], tuple(map(str, key))))
+    return [
+        {
+            "rank": paths.rows[key[0]][0].number,
+            "file": paths.rows[key[0]][0].file,
+            **dict(zip(_WHERE, key[1:], strict=True)),
+            "time_ns": sums[key],
+            "idle_ns": idle_ns[key],
+            "steps_n": steps_n,
+            "share_pct": percent(sums[key], all_ns[key[0]]),
+        }
+        for key in order
+        if sums[key]
+    ]
+
+
+def _doing(charge: Charge) -> tuple[str, str | None, str, str | None]:
+    """Return class, range, state and function of host time."""
+    name, text = CLASS_NAMES[charge.kind], charge.detail or None
+    if charge.kind == HOST_NO_CUDA:
+        return name, text, charge.state or UNKNOWN, charge.function or None
+    in_call = charge.kind not in (LAUNCH_LATENCY, PROFILER)
+    return name, None, CUDA_CALL if in_call else UNKNOWN, text if in_call else None

@@ -17,7 +17,7 @@ from nsys_llm.analyses.critical_path.path.classes import (
 )
 from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.ops import Bools
-from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.grouping import distinct_rows, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 
 from .job_walk import Trail
@@ -108,7 +108,8 @@ class Charged:
     """What walks charged.
 
     Attributes:
-        in_all_ns: Shape (ranks, charges), time of the last walk.
+        on_host: Shape (rows, 5), host time of the last walk: position of the rank, of the wait that
+            it lies behind (-1 for none), code of the charge, ns, and ns in which devices were idle.
         waits: API functions that waited for the GPU.
         behind_waits: Sums of host time between what they waited for and the next operation in which
             the devices were idle: it is on the path because of the wait.
@@ -117,7 +118,7 @@ class Charged:
     charges: tuple[Charge, ...]
     by_charge: Sums
     by_rank: Sums
-    in_all_ns: IntArray
+    on_host: IntArray
     waits: tuple[str, ...]
     behind_waits: Sums
     trail: Trail
@@ -139,21 +140,20 @@ def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged
     by_charge, by_rank = (Sums.empty(n, walks_n) for n in (len(charges), len(forests)))
     names = sorted({charge.detail for charge in charges if charge.kind == SYNC_LATENCY})
     behind = Sums.empty(len(names), walks_n)
-    in_all_ns = np.zeros(len(forests) * len(charges), dtype=np.int64)
+    on_host = list[IntArray]()
     visits, others = trail.visits, trail.others
     for rows, more in _blocks(forests, visits, others):
         pieces = _pieces(forests, codes, visits, rows, more)
         by_charge.add(pieces.charge, pieces, pieces.time_ns)
         by_rank.add(pieces.rank, pieces, pieces.time_ns)
-        last = np.flatnonzero((pieces.walk == walks_n - 1) & (pieces.rank >= 0))
-        code = pieces.rank[last] * len(charges) + pieces.charge[last]
-        in_all_ns += exact_sums(code, pieces.time_ns[last], in_all_ns.size)
-        behind.add(_waits_before(pieces, charges, names), pieces, pieces.idle_ns)
+        wait = _waits_before(pieces, charges, names)
+        behind.add(wait, pieces, pieces.idle_ns)
+        on_host.append(_on_host(pieces, wait, charges, walks_n - 1))
     return Charged(
         charges=charges,
         by_charge=by_charge,
         by_rank=by_rank,
-        in_all_ns=in_all_ns.reshape(len(forests), len(charges)),
+        on_host=_summed(np.concatenate(on_host)),
         waits=tuple(names),
         behind_waits=behind,
         trail=trail,
@@ -268,16 +268,36 @@ def _idle_ns(forest: PathForest, segment: IntArray, at: IntArray, time_ns: IntAr
     )
 
 
-def _waits_before(
-    pieces: ChargedPieces, charges: Sequence[Charge], names: Sequence[str]
+def _on_host(
+    pieces: ChargedPieces, wait: IntArray, charges: Sequence[Charge], walk: int
 ) -> IntArray:
-    """Return behind which wait each piece lies, -1 for none, shape (pieces,)."""
+    """Return the rows of `Charged.on_host` of some pieces of a walk."""
+    kept = (pieces.walk == walk) & (pieces.rank >= 0) & _of_host(charges)[pieces.charge]
+    columns = pieces.rank, wait, pieces.charge, pieces.time_ns, pieces.idle_ns
+    return _summed(np.column_stack([column[kept] for column in columns]))
+
+
+def _summed(rows: IntArray) -> IntArray:
+    first, code = distinct_rows(tuple(rows[:, :3].T))
+    sums = [exact_sums(code, rows[:, column], first.size) for column in (3, 4)]
+    return np.column_stack((rows[first, :3], *sums))
+
+
+def _of_host(charges: Sequence[Charge]) -> Bools:
+    """Return which charges are time of a host, and of its way to the GPU."""
     of_host = [
         charge.kind != UNKNOWN and (charge.device_id == HOST or charge.kind == LAUNCH_LATENCY)
         for charge in charges
     ]
+    return np.array(of_host, dtype=bool)
+
+
+def _waits_before(
+    pieces: ChargedPieces, charges: Sequence[Charge], names: Sequence[str]
+) -> IntArray:
+    """Return behind which wait each piece lies, -1 for none, shape (pieces,)."""
     waits = np.array([charge.kind == SYNC_LATENCY for charge in charges], dtype=bool)
-    on_host = np.array(of_host, dtype=bool)[pieces.charge]
+    on_host = _of_host(charges)[pieces.charge]
     ends = waits[pieces.charge]
     # A stretch ends where the device takes over, where a wait ended it, and with its walk.
     changes = np.ones(on_host.size, dtype=bool)

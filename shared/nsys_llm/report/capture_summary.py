@@ -79,6 +79,9 @@ _FILTERS: Final = (
     "device",
     "ranks",
 )
+#: A capture with less says little, whatever its numbers are; ours.
+_LEAST_OPS: Final = 1_000
+_LEAST_SPAN_NS: Final = 5_000_000
 _CUDA: Final = "--trace=cuda"
 #: How much node-level tracing of CUDA graphs lengthens absolute times, by the users' experience
 #: that the design names.
@@ -120,12 +123,25 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
 
 def capture_caveats(tables: _Tables) -> list[str]:
     """Return what makes the numbers differ from those of an unprofiled run, or incomplete."""
+    little = little_work(tables)
     return [
+        *([f"{little[0].upper()}{little[1:]}."] if little else ()),
         *_graph_caveats(tables["coverage"]),
         *_join_caveats(tables["coverage"]),
         *_clock_caveats(tables["coverage"]),
         *_row_caveats(tables["coverage"]),
     ]
+
+
+def little_work(tables: _Tables) -> str:
+    """Return how little a capture holds where that is too little to judge, as a clause; else ""."""
+    coverage, spans_ns = tables["coverage"], tables["wall"]["span_ns"].dropna()
+    ops_n, span_ns = int(coverage["total_n"].sum()), int(spans_ns.max()) if len(spans_ns) else 0
+    # A graph that was traced whole is one operation, whatever is in it.
+    has_graphs = bool((coverage["op"].eq("graph") & coverage["total_n"].gt(0)).any())
+    if not span_ns or (span_ns >= _LEAST_SPAN_NS and (ops_n >= _LEAST_OPS or has_graphs)):
+        return ""
+    return f"too little to judge: {counted(ops_n, 'GPU operation')} in {format_ns(span_ns)}"
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.report.findings import Evidence
 from nsys_llm.report.host_tables import NOT_SAMPLED, wilson_pct
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
+from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.host_modules import UNRESOLVED
 from nsys_llm.trace.host_part import (
-    CUDA_CALL,
-    INTERPRETER_LOCK,
     LEAST_SAMPLES,
     OFF_CORE,
     OS_CALL,
@@ -29,7 +29,7 @@ from nsys_llm.trace.host_part import (
     UNKNOWN,
     WARMUP,
 )
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 #: With fewer of the samples that there should be, shares say nothing; ours.
 _LEAST_SAMPLED: Final = 0.75
@@ -43,29 +43,12 @@ _WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the 
 #: Calls that launch one operation: neither a graph nor a function of the host.
 _LAUNCHES: Final = r"cu(da)?Launch(?!HostFunc)"
 _COLLECTS: Final = "garbage collection"
-_LAUNCH_LESS: Final = "Launch less often: CUDA graphs, torch.compile, fused operators."
-#: What to do, by state and pattern of the function, or of what most samples are in.
-_ADVICE: Final = {
-    (RUNNING, _COLLECTS): "Python collects garbage in the step: gc.freeze() after start-up, "
-    "gc.collect() between steps.",
-    (RUNNING, "python|driver"): _LAUNCH_LESS,
-    (OS_CALL, INTERPRETER_LOCK): "The launching thread waits for the interpreter lock in the step: "
-    "let threads that compute run in processes of their own.",
-    (OS_CALL, r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open"): "The launching "
-    "thread waits for input in the step: prefetch it, or let another process prepare it.",
-    (OS_CALL, r"futex|pthread_|sem_|wait|(clock_)?nanosleep|u?sleep"): "The launching thread waits "
-    "for another thread or process in the step: look at what that one does meanwhile.",
-    (CUDA_CALL, ".*GraphLaunch"): "These launches are CUDA graphs already: launch fewer, larger "
-    "ones, and upload each before its first launch (cudaGraphUpload).",
-    (CUDA_CALL, _LAUNCHES): _LAUNCH_LESS,
-}
 #: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
 STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
-        title="Rank {rank}'s host: {host_step_ns} a step[ in {host_range:quoted}]{host_words}: "
-        "its GPU idles {host_share_pct}",
-        recommendation="{host_advice}",
+        title="Rank {rank}'s host: {host_step_ns} a step{host_where}{host_words}: its GPU idles "
+        "{share_pct}[ (start-up {start_up_pct})]",
     ),
     START_UP: Case(
         title="Start-up: rank {rank}'s host is late in {host_range:quoted}: its GPU idles "
@@ -78,27 +61,47 @@ HOST_CASES: Final = {
 
 @dataclass(frozen=True)
 class Waited:
-    """Some of the exposed time of a GPU: rows of host_states and host_modules."""
+    """Some of the exposed time of a GPU: rows of host_states and host_modules.
+
+    Attributes:
+        chosen: Columns and values that choose these rows, see `Evidence.where`.
+    """
 
     states: Sequence[Record] = ()
     modules: Sequence[Record] = ()
+    chosen: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def of(cls, tables: Tables, gpu: Gpu) -> Waited:
         """Return that of a GPU; nothing of a capture without records of threads."""
-        known = [tables[name] for name in ("host_states", "host_modules") if name in tables]
-        of_gpu = ((table["rank"] == gpu[0]) & (table["device_id"] == gpu[1]) for table in known)
-        return cls(*(records(table[rows]) for table, rows in zip(known, of_gpu, strict=True)))
+        names = ("host_states", "host_modules")
+        states, modules = (records(tables[name]) if name in tables else () for name in names)
+        return cls(states, modules).where("rank", gpu[0]).where("device_id", gpu[1])
 
     def where(self, column: str, *values: Any) -> Waited:
         """Return the rows with one of some values, in a column that both tables have."""
         both = (self.states, self.modules)
-        return Waited(*([row for row in some if row[column] in values] for some in both))
+        states, modules = ([row for row in some if row.get(column) in values] for some in both)
+        chosen = column, values if len(values) > 1 else values[0]
+        return Waited(states, modules, (*self.chosen, chosen))
 
     @property
     def time_ns(self) -> int:
         """All of it."""
         return sum(row["time_ns"] for row in self.states)
+
+    def where_words(self, name: str | None) -> str:
+        """Return in which of their ranges some of it is, as it follows a time; None for none."""
+        if name is not None:
+            return f" in {quoted(shortened(name))}"
+        is_known = any(row["range"] for row in self.states)
+        return f" outside of {'all ranges' if is_known else 'CUDA calls'}"
+
+    def sum(self, name: str, over: Evidence | None = None) -> Evidence:
+        """Return all of it as evidence, see `Evidence`."""
+        times = 100.0 if name.endswith("_pct") else 1.0
+        value = times * self.time_ns / (over.value or 1) if over else self.time_ns
+        return Evidence("host_states", self.chosen, "time_ns", value, name, "sum", over)
 
     def most(self, *columns: str) -> tuple[Any, ...]:
         """Return the values of columns that have most time, and it; there is at least one row."""
@@ -154,23 +157,45 @@ class Waited:
         return f"{said}, {share} of its {kind} {name}"
 
     @property
+    def said(self) -> str:
+        """What it did most, as it follows a time; empty where it is not recorded."""
+        return "" if not self.states or self.doing[0] == UNKNOWN else f", {self.words}"
+
+    @cached_property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """The numbers of `said`."""
+        if not self.said:
+            return ()
+        (state, detail, _), (counts, _) = self.doing, self.samples
+        doing_most = self.where("state", state).where("detail", detail)
+        shares = [doing_most.sum("doing_pct", self.sum("host_ns"))]
+        if self.software is not None:
+            here, seen_n = (*self.chosen, ("state", state)), counts.total()
+            seen = ("module_class", tuple(sorted(counts))), ("module_class", self.software)
+            where, of = ((*here, item) for item in seen[::-1])
+            whole = Evidence("host_modules", of, "samples_n", seen_n, "seen_n", "sum")
+            pct = percent(counts[self.software], seen_n)
+            shares.append(
+                Evidence("host_modules", where, "samples_n", pct, "seen_pct", "sum", whole)
+            )
+        return tuple(shares)
+
+    @property
     def advice(self) -> str | None:
         """What to do about it; None where it says too little."""
-        state, what, pct = self.doing
-        if pct < _LEAST_PCT:
-            return None
-        if what is None and (what := self.software):
-            rows = self.where("state", state).modules
-            what = _COLLECTS if self._is_most(sum(row["collecting_n"] for row in rows)) else what
-        advice = (
-            text for of, text in _ADVICE.items() if of[0] == state and re.match(of[1], what or "")
-        )
-        advised = next(advice, None)
-        calls = [row for row in self.states if re.match(_LAUNCHES, row["detail"] or "")]
-        launches_ns = sum(row["time_ns"] for row in calls)
-        if advised == _LAUNCH_LESS and percent(launches_ns, self.time_ns) < _LEAST_LAUNCHES_PCT:
-            return None
-        return advised
+        ranges = {row["range"] for row in self.states}
+        known = {"range": ranges.pop() if len(ranges) == 1 else None}
+        state, what, pct = self.doing if self.states else (UNKNOWN, None, 0.0)
+        if pct >= _LEAST_PCT:
+            if what is None and (what := self.software):
+                rows = self.where("state", state).modules
+                collecting_n = sum(row["collecting_n"] for row in rows)
+                what = _COLLECTS if self._is_most(collecting_n) else what
+            calls = [row for row in self.states if re.match(_LAUNCHES, row["detail"] or "")]
+            share_pct = percent(sum(row["time_ns"] for row in calls), self.time_ns)
+            many = "few" if share_pct < _LEAST_LAUNCHES_PCT else "many"
+            known |= {"state": state, "function": what, "launches": many}
+        return advice_on(**known)
 
 
 def _start_up(waited: Waited) -> Waited | None:
@@ -201,49 +226,41 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
             words += f" (too few samples to say in what: {numbers})"
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {words}")
-    if not said and (words := path_words(waited)[0]):
-        said.append(f"{format_ns(waited.time_ns)} of waiting for the host{words}")
+    if not said and waited.said:
+        said.append(f"{format_ns(waited.time_ns)} of waiting for the host{waited.said}")
     text = "; ".join(said)
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
-def host_case(waited: Waited, lost_ns: int, span_ns: int) -> tuple[str, dict[str, Any]] | None:
-    """Return the case of `HOST_CASES` that says most of some time, and its fields.
+def host_case(
+    waited: Waited, lost_ns: int, span: Evidence
+) -> tuple[str, dict[str, Any], tuple[Evidence, ...]] | None:
+    """Return the case of `HOST_CASES` that says most of some time, its fields and their evidence.
 
-    A start-up leads where steps have less than a quarter; else steps, without what is start-up.
+    A start-up leads where steps have less than a quarter; else steps, without what is start-up. A
+    range is named if it has half of what is no start-up.
 
     Args:
         waited: Of one GPU.
         lost_ns: All that the rule is about: also what no thread did, as the way to the GPU.
-        span_ns: All of the GPU's time.
+        span: All of the GPU's time.
 
     Returns:
         None where neither steps nor warm-ups say most of it; `host_ns` is start-up.
     """
     warm, steps = waited.where("part", WARMUP), waited.where("part", STEP)
-    start_up = _start_up(waited)
+    start_up, fields = _start_up(waited), {"host_ns": warm.time_ns}
     if start_up is not None and 4 * steps.time_ns < waited.time_ns:
-        return START_UP, {
-            "host_range": start_up.states[0]["range"],
-            "host_share_pct": percent(start_up.time_ns, span_ns),
-            "host_ns": warm.time_ns,
-        }
+        name = start_up.states[0]["range"]
+        return START_UP, fields | {"host_range": name}, (start_up.sum("host_share_pct", span),)
     if not steps.time_ns or 2 * steps.time_ns < waited.time_ns - warm.time_ns:
         return None
     name, ns = steps.most("range")
-    words, advice = path_words(steps.where("range", name))
-    return STATES, {
-        "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
-        "host_range": name,
-        "host_words": words,
-        "host_advice": advice,
-        "host_ns": warm.time_ns,
-        "host_share_pct": percent(max(lost_ns - warm.time_ns, 0), span_ns),
-    }
-
-
-def path_words(waited: Waited) -> tuple[str, str | None]:
-    """Return what a thread did most, as it follows a time, and the advice; "" if unknown."""
-    if not waited.states or waited.doing[0] == UNKNOWN:
-        return "", None
-    return f", {waited.words}", waited.advice
+    is_named = 2 * ns >= lost_ns - warm.time_ns
+    there = steps.where("range", name) if is_named else steps
+    words = {"host_where": waited.where_words(name) if is_named else "", "host_words": there.said}
+    steps_n = steps.states[0]["steps_n"]
+    each = Evidence("host_states", steps.chosen, "steps_n", steps_n, "steps_n")
+    numbers = there.sum("host_step_ns", each), warm.sum("start_up_pct", span), *there.evidence
+    advice = there.advice or advice_on(range=name if is_named else None)
+    return STATES, fields | words | {"host_advice": advice}, numbers

@@ -32,8 +32,6 @@ OF_ALL, OF_CLASS, OF_RANK, OF_KERNEL, OF_BATCH = range(5)
 OF_RULE: Final = "of the rule"
 _NOT_YET: Final = frozenset(
     [
-        "path_host",
-        "path_waits",
         "path_transfer",
         "path_copies",
         "repeated_copies",

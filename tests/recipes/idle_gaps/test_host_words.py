@@ -15,8 +15,9 @@ from nsys_llm.analyses.timeline.states import host_tracks
 from nsys_llm.analyses.timeline.step_lanes import LaneInputs, LaneWindow, rank_lanes
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
+from nsys_llm.report.findings import Evidence
 from nsys_llm.report.host_tables import host_tables
-from nsys_llm.report.host_words import Waited, host_sentence
+from nsys_llm.report.host_words import Waited, host_case, host_sentence
 from nsys_llm.report.outputs import declared_frames
 from nsys_llm.report.records import records
 from nsys_llm.trace.host_part import HostModule, HostPart, HostState
@@ -116,12 +117,11 @@ def test_the_path_of_step_budget_says_the_same(tmp_path):
         for row in records(tables["ceilings"])
         if row["change"] == "class"
     }
-    sums = dict.fromkeys(("host_no_cuda", "launch_api"), 0)
-    for row in records(tables["host_states"]):
-        sums[row["cause"]] += row["time_ns"]
+    sums = tables["host_states"].groupby("cause")["time_ns"].sum().to_dict()
+    assert sums.keys() == {"host_no_cuda", "launch_api", "launch_latency"}
     assert sums == {name: classes[name] for name in sums}
     title = next(row["title"] for row in records(tables["findings"]) if row["rule"] == "path_host")
-    assert title.endswith(" a step in `data`, 83.3 % in `read`")
+    assert title == "Rank 0's host: 500 us a step in `read` in `data`"
 
 
 @pytest.mark.traces
@@ -166,7 +166,7 @@ def test_steps_are_told_where_they_wait_for_long_too_without_the_start_up(tmp_pa
     finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
     # From the first kernel's begin: 3,050 us of a warm-up and 4 times 550, of 7,950 us.
     assert finding["title"].endswith(
-        "550 us a step in `step`, 90.9 % running: its GPU idles 27.7 %"
+        "550 us a step in `step`, 90.9 % running: its GPU idles 66.0 % (start-up 38.4 %)"
     )
     assert finding["gain_ns"] == 2_200 * US
     assert "start-up" not in finding["recommendation"]
@@ -361,3 +361,15 @@ def test_timelines_have_a_line_of_the_thread_that_the_gpu_waited_for(tmp_path):
     lengths = (track.end_ns - track.start_ns).tolist()
     assert [*dict.fromkeys(names)] == ["running", "os_call read", "cuda_call cudaLaunchKernel"]
     assert sum(lengths) == 705 * US
+
+
+@pytest.mark.parametrize(("most_ns", "where", "step_ns"), [(40, "", 11), (80, " in `a`", 8)])
+def test_a_range_of_steps_is_named_if_it_has_half_of_what_the_gpu_idles(most_ns, where, step_ns):
+    times = {"a": most_ns, "b": (110 - most_ns) // 2, "c": (111 - most_ns) // 2}
+    same = {"rank": 0, "part": "step", "state": "running", "detail": None, "steps_n": 10}
+    waited = Waited([{**same, "range": name, "time_ns": ns} for name, ns in times.items()])
+    span = Evidence("wall", (("rank", 0),), "span_ns", 1_000, "span_ns")
+    case, fields, numbers = host_case(waited, 120, span)
+    assert (case, fields["host_where"]) == ("states", where)
+    assert numbers[0].value == step_ns
+    assert (("range", "a") in numbers[0].where) == bool(where)

@@ -186,3 +186,20 @@ def test_nothing_in_the_window_has_an_answer(tmp_path):
     tables = run_on(tmp_path, trace, options=["--filter-nvtx", "none"])
     assert findings(tables) == []
     assert answer(tables).startswith("Nothing ran on a GPU")
+
+
+@pytest.mark.parametrize(("checkpoints_n", "is_named"), [(6, True), (2, False)])
+def test_a_range_is_named_with_its_own_share_if_it_holds_half_of_the_idle_time(
+    tmp_path, checkpoints_n, is_named
+):
+    # Ten gaps of 2 ms; the longest is in a checkpoint.
+    trace = busy(TraceBuilder(), 10, 2 * MS)
+    trace.kernel("k", start_ns=30 * MS + US, duration_ns=MS, launch=(30 * MS - 5 * US, 30 * MS))
+    for step in range(10):
+        name = "save_checkpoint" if step >= 10 - checkpoints_n else f"other {chr(97 + step)}"
+        trace.nvtx(name, 3 * step * MS + MS, 3 * (step + 1) * MS - 6 * US)
+    (finding,) = of_rule(run_on(tmp_path, trace), "host_work")
+    assert finding.title.startswith("Rank 0's host is late: its GPU idles 64.5 %")
+    assert finding.title.endswith(", 38.6 % in `save_checkpoint`") == is_named
+    assert ("Checkpoints are written" in finding.recommendation) == is_named
+    assert "data loader" not in finding.recommendation

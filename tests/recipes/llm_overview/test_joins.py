@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nsys_llm.recipes.llm_overview.findings.answer import fitted
 from nsys_llm.recipes.llm_overview.tables import opportunities
 from nsys_llm.recipes.llm_overview.tables.joins import JOINS, Opportunity, joined
 from nsys_llm.report.causes import Cause
@@ -157,10 +158,20 @@ def test_who_says_most_precisely_why_speaks():
     # Nor after what joins next.
     (together,) = joined([little, RANK, item("place", bound_ns=200, rank=1, classes=("compute",))])
     assert together.lead[1].title == "rank"
+    # What copies gain is not the host's that waits for them.
+    blocked = replayed("wait", 50, detail="cudaMemcpy_v3020", specificity=3)
+    (together,) = joined([blocked, COPIES])
+    assert together.lead[1].title == "copies"
     # Nobody knows what it gains.
     wait = item("wait", detail=SYNC, specificity=3)
     (together,) = joined([wait, item("host", 80)])
     assert together.lead[1].title == "host"
+
+
+def test_what_is_added_to_a_gain_is_said_however_long_the_details_are():
+    merged = {"title": "Kernels that only convert types: 7.7 % of the time"}
+    said = fitted(f"The first sentence. {'Many more words. ' * 20}", "Pointwise", [merged])
+    assert said.startswith(f"The first sentence. Also: {merged['title']}. Many more words.")
 
 
 def test_a_place_belongs_to_the_largest_cause_on_its_rank():

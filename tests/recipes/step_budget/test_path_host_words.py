@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from judgement.truth import planted
 from machine import simulate, write_profiles
+from machine.parts import GEMM, Maker, ranked
+from machine.program import Instruction, Pop, Push, Sync
 from machine.scenarios import two_devices
 from quick_run import quick
+from title_claims import check_title
 from trace_builder import TraceBuilder
 
 from nsys_llm import analyze
 from nsys_llm.report.records import records
 
 
-def titles(program, folder):
+def tables_of(program, folder):
     write_profiles(simulate(program), folder)
-    findings = quick("step_budget", folder)["findings"]
-    return findings.loc[findings["rule"] == "path_waits", "title"].tolist()
+    tables = quick("step_budget", folder)
+    known = {**tables, "files": tables["files"].rename_axis("rank").reset_index()}
+    for row in records(tables["findings"]):
+        if row["rule"] in ("path_host", "path_waits"):
+            check_title({**row, "evidence": json.loads(row["evidence"])}, known)
+    return tables
+
+
+def titles(program, folder, rule="path_waits"):
+    findings = tables_of(program, folder)["findings"]
+    return findings.loc[findings["rule"] == rule, "title"].tolist()
+
+
+def in_range(make: Maker, name: str, host_ns: float) -> list[Instruction]:
+    return [Push(name), make.host(host_ns), Pop(), make.kernel(GEMM, 30_000)]
+
+
+def in_turn(*host_ns: float):
+    """Return a job whose ranks' hosts hold a step up one after the other, for so long each."""
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        made: list[Instruction] = []
+        for late, ns in enumerate(host_ns):
+            work = in_range(make, "prepare", ns) if rank == late else [make.kernel(GEMM, 30_000)]
+            made += [*work, make.reduce(5_000), Sync("stream")]
+        return made
+
+    return ranked(len(host_ns), 6, body, 0)
 
 
 @pytest.mark.slow
@@ -35,7 +66,7 @@ def test_a_wait_of_all_ranks_names_none(tmp_path):
 
 def test_a_range_with_a_trifle_is_not_what_the_host_does(tmp_path):
     (title,) = titles(two_devices(), tmp_path)
-    assert title.endswith("in `cudaLaunchKernel`")
+    assert title.endswith(" a step on the critical path")
 
 
 def test_what_another_ranks_thread_did_there_is_not_said_of_this_one(tmp_path):
@@ -56,7 +87,7 @@ def test_what_another_ranks_thread_did_there_is_not_said_of_this_one(tmp_path):
     states = tables["host_states"]
     assert set(states.loc[states["range"] == "data", "rank"]) == {1}
     (title,) = tables["findings"].loc[tables["findings"]["rule"] == "path_host", "title"]
-    assert title.endswith("in `data`")
+    assert title == "Host: 300 us a step in `data`, 100.0 % running"
 
 
 @pytest.mark.slow
@@ -73,9 +104,62 @@ def test_samples_alone_do_not_say_what_a_thread_did_on_the_path(tmp_path):
         path = tmp_path / f"{name}.sqlite"
         trace.write_sqlite(path)
         states = quick("step_budget", path)["host_states"]
-        assert bool(len(states)) == (name == "switches")
+        known = states["state"].isin(["cuda_call", "unknown"]).all()
+        assert bool(known) == (name == "samples")
         # An overview reads samples, too, for idle_gaps.
         folder = tmp_path / name
         overview = analyze("llm_overview", path, folder, only="step_budget,idle_gaps")
         assert len(overview.parts["idle_gaps"].tables["host_states"])
         assert records(overview.parts["step_budget"].tables["host_states"]) == records(states)
+
+
+def number_of(title):
+    return float(title.split(": ")[1].split(" us a step")[0])
+
+
+def test_a_ranks_host_has_its_own_part_of_the_path_alone(tmp_path):
+    (title,) = titles(in_turn(90_000, 20_000), tmp_path, "path_host")
+    assert title.startswith("Rank 0's host: ")
+    assert title.endswith(" us a step in `prepare`")
+    assert 85 < number_of(title) < 100  # and not 110
+
+
+def test_hosts_that_share_the_path_are_all_named_the_largest_first(tmp_path):
+    (title,) = titles(in_turn(60_000, 65_000), tmp_path, "path_host")
+    assert title.startswith("Hosts of ranks 1 and 0: ")
+    assert 120 < number_of(title) < 130
+
+
+@pytest.mark.parametrize("data_ns", [13_000, 60_000])
+def test_each_wait_has_the_place_behind_it_and_its_own_number(tmp_path, data_ns):
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        data, item = in_range(make, "data", data_ns), in_range(make, "item", 42_000)
+        return [Sync("device"), *data, Sync("stream"), *item]
+
+    tables = tables_of(ranked(1, 6, body, 0), tmp_path)
+    found = tables["findings"].set_index("name")["title"]
+    states, n = tables["host_states"], tables["host_states"]["steps_n"].iloc[0]
+    for wait, name in (("cudaDeviceSynchronize", "data"), ("cudaStreamSynchronize", "item")):
+        behind = states[states["behind"] == wait]
+        row = tables["ceilings"].set_index(["change", "name"]).loc[("wait", wait)]
+        assert row["path_ns"] * n == pytest.approx(behind["idle_ns"].sum())
+        assert set(behind["range"].dropna()) <= {name, "ProfilerStep##"}
+        place_ns = behind.loc[behind["range"] == name, "idle_ns"].sum() / n
+        is_named = place_ns >= 0.5 * row["path_ns"]
+        assert (f"{place_ns / 1000:.1f} us a step in `{name}`" in found[wait]) == is_named
+        assert is_named or found[wait].endswith(" a step on the critical path")
+
+
+@pytest.mark.parametrize(("data_us", "said"), [(10, "outside of all ranges"), (320, "in `data`")])
+def test_a_range_that_holds_little_is_not_said_beside_all_of_the_gain(tmp_path, data_us, said):
+    trace = TraceBuilder()
+    for at in range(0, 9_000, 1_000):
+        trace.nvtx("step", 1_000 * at, 1_000 * (at + 500))
+        trace.nvtx("data", 1_000 * (at + 550), 1_000 * (at + 550 + data_us))
+        launch = 1_000 * (at + 5), 1_000 * (at + 9)
+        trace.kernel("k", start_ns=launch[1] + 1, end_ns=1_000 * (at + 400), launch=launch)
+        trace.api("cudaDeviceSynchronize_v3020", start_ns=launch[1] + 5, end_ns=1_000 * (at + 401))
+    findings = quick("step_budget", trace.write_sqlite(tmp_path / "a.sqlite"))["findings"]
+    shown = findings[findings["rule"].isin(["path_host", "path_waits"])]
+    assert len(shown) == 2
+    assert shown["title"].str.endswith(said).all()
