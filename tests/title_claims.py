@@ -120,7 +120,8 @@ def false_numbers(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]
         for cell in finding["evidence"]:  # a row may be called `16-256 MiB`
             for value in _flat(cell["where"]):
                 is_label = isinstance(value, str) and any(letter.isdigit() for letter in value)
-                plain = plain.replace(value, "_") if is_label else plain
+                label = rf"(?<!\w){re.escape(value)}(?!\w)" if is_label else r"(?!)"
+                plain = re.sub(label, "_", plain)
         plain = _NAMED.sub("_", plain)
         for match in _NUMBER.finditer(plain):
             number = match[0].rstrip(",").lstrip("+-")
