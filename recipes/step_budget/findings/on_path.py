@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of
@@ -19,6 +20,7 @@ from ..tables.tabulation import CLOCKS_APART
 from .host_time import host_time
 from .texts import CERTAIN_PCT, RULES
 
+_REPEATED: Final = ("repeated_copies_n", "repeated_bytes")
 _WHICH: Final = ("change", "name")
 #: Rules of classes of time on the path.
 _PATH_RULES: Final = {"transfer": "path_transfer", "copy": "path_copies"}
@@ -95,8 +97,8 @@ def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     budget = Budget.of(tables)
     if (tables["rank_edges"]["replay_reason"] == CLOCKS_APART).any():
-        fields = {"ranks_n": len(tables["rank_edges"])}
-        return [RULES["clocks_apart"].finding(fields=fields), *rank_findings(tables)]
+        ranks_n = claim(tables, "ranks_n", "rank_edges", "rank", "count")
+        return [RULES["clocks_apart"].finding(evidence=(ranks_n,)), *rank_findings(tables)]
     if not budget.ceilings or not budget.steps_n:
         return []
     return [
@@ -199,9 +201,12 @@ def _repeated(budget: Budget) -> list[Finding]:
     on_path = [row for row in budget.rows("copy") if "HtoD" in row["name"]]
     if not edges or not on_path:
         return []
-    edge, n = max(edges, key=lambda row: row["repeated_ns"]), budget.steps_n
-    gpu, step_ns = budget.busiest(edge["file"]), edge["repeated_ns"] / n
-    path_ns = min(sum(row["path_ns"] for row in on_path), step_ns)
+    edge = max(edges, key=lambda row: row["repeated_ns"])
+    gpu, of = budget.busiest(edge["file"]), partial(claim, budget.tables)
+    steps = of("steps_n", "job_steps", "wall_ns", "count", mark="")
+    where = {"rank": edge["rank"], "file": edge["file"]}
+    each = of("step_ns", "rank_edges", "repeated_ns", "sum", steps, **where)
+    path_ns = min(sum(row["path_ns"] for row in on_path), each.value)
     return [
         RULES["repeated_copies"].finding(
             cause=Cause("copies", detail="HtoD"),
@@ -209,13 +214,10 @@ def _repeated(budget: Budget) -> list[Finding]:
             fields={
                 "unit": edge["step_unit"],
                 "least_bytes": LARGE_BYTES,
-                "steps_n": n,
-                "step_ns": step_ns,
+                "all_n": steps.value,
                 "path_ns": path_ns,
             },
-            evidence=cells(
-                "rank_edges", edge, ("rank", "file"), ("repeated_copies_n", "repeated_bytes")
-            ),
+            evidence=(*cells("rank_edges", edge, ("rank", "file"), _REPEATED), each),
             ranks=(gpu[0],),
             rank=gpu[0],
             device_id=gpu[1],
@@ -226,18 +228,10 @@ def _repeated(budget: Budget) -> list[Finding]:
 
 
 def _inferred(tables: Tables) -> list[Finding]:
-    steps = tables["job_steps"]
-    steps = steps[steps["mark"] == ""]
-    wall_ns, certain_ns = int(steps["wall_ns"].sum()), int(steps["certain_ns"].sum())
-    certain_pct = 100.0 * certain_ns / wall_ns if wall_ns else 100.0
-    if certain_pct >= CERTAIN_PCT:
+    of = partial(claim, tables, mark="")
+    wall = of("wall_ns", "job_steps", "wall_ns")
+    certain = of("certain_pct", "job_steps", "certain_ns", "sum", wall)
+    if certain.value is None or certain.value >= CERTAIN_PCT:
         return []
-    return [
-        RULES["path_inferred"].finding(
-            fields={
-                "certain_pct": certain_pct,
-                "inferred_ns": wall_ns - certain_ns,
-                "wall_ns": wall_ns,
-            },
-        )
-    ]
+    inferred = of("inferred_ns", "job_steps", "wall_ns-certain_ns")
+    return [RULES["path_inferred"].finding(evidence=(certain, inferred, wall))]

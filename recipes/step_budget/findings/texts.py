@@ -59,7 +59,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_transfer",
         scope="run",
-        title="Transfer on the critical path of rank {rank}: {path_ns} a {unit}",
+        title="Transfer on the critical path: {path_ns} a {unit}",
         details=_ON_PATH,
         threshold=limits_words(),
         source=_PAGE,
@@ -72,7 +72,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_copies",
         scope="run",
-        title="Copies on the critical path of rank {rank}: {path_ns} a {unit}",
+        title="Copies on the critical path: {path_ns} a {unit}",
         details=_ON_PATH,
         threshold=limits_words(),
         source=_PAGE,
@@ -88,9 +88,9 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="The same {repeated_copies_n:copy|copies} to the device in every {unit}: "
         "{repeated_bytes}",
-        details="{repeated_copies_n:copy|copies} of {least_bytes} or more, of the same sizes in "
-        "all {steps_n} {unit}s of rank {rank}: {step_ns} a {unit}, {path_ns} of it on the critical "
-        "path.",
+        details="{repeated_copies_n:copy|copies} on rank {rank} take {step_ns} a {unit}. They are "
+        "of {least_bytes} or more, of the same sizes in all {all_n} {unit}s; {path_ns} of it is on "
+        "the critical path.",
         threshold="the same copies to the device in all steps that count (not layers), at least "
         f"{LEAST_STEPS} steps with {LEAST_COPIES} copies of {format_bytes(LARGE_BYTES)} or more "
         f"each; their time on the path is the gain: {limits_words()}",

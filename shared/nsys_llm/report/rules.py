@@ -32,16 +32,6 @@ OF_ALL, OF_CLASS, OF_RANK, OF_KERNEL, OF_BATCH = range(5)
 OF_RULE: Final = "of the rule"
 _NOT_YET: Final = frozenset(
     [
-        "path_transfer",
-        "path_copies",
-        "repeated_copies",
-        "idle_host_sync",
-        "idle_sync_memop",
-        "idle_alloc",
-        "idle_module_load",
-        "launch_bound",
-        "host_work",
-        "queued_gaps",
         "profiler",
         "more_work",
         "slow_gpu",
@@ -50,12 +40,10 @@ _NOT_YET: Final = frozenset(
         "late",
         "pauses",
         "slow_stage",
-        "clocks_apart",
-        "path_inferred",
     ]
 )
 #: Where the first sentence of a template ends.
-_SENTENCE_END: Final = re.compile(r"(?<=\.)(?=[ \[])(?![^\[\]]*\])")
+_SENTENCE_END: Final = re.compile(r"(?<=\.)(?=[ \[])(?![^\[\]]*\])|(?=\[\. )")
 
 
 class About(TypedDict, total=False):

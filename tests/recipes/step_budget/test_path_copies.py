@@ -47,6 +47,6 @@ def test_copies_are_told_where_they_are_on_the_path(
     assert len(listed) == (path_ns is not None)
     for finding in listed:
         assert finding.impact_ns == STEPS * path_ns
-        assert finding.title == "Copies on the critical path of rank 0: 64 us a step"
+        assert finding.title == "Copies on the critical path: 64 us a step"
         assert (finding.cause, finding.change) == (Cause("copies"), Change("copies", "DtoH"))
         assert unexplained_numbers(finding_record(finding)) == []
