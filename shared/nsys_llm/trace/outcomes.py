@@ -43,7 +43,7 @@ class ProfileOutcome:
         fault: Where, if that was an internal error and not of the profile.
         export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
-        cut_names_n: How many of its names were longer than 65,536 characters, and are cut.
+        cut_names_n: How many of its names are cut: of ranges above 512 characters, others above 4,096.
     """
 
     path: str
@@ -65,7 +65,7 @@ class ProfileOutcome:
         """What the user should know of a profile that could be read."""
         schema = self.facts.schema_note if self.facts else None
         filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
-        cut = (f"names cut at 65,536 characters: {self.cut_names_n}",) if self.cut_names_n else ()
+        cut = (f"long names cut: {self.cut_names_n}",) if self.cut_names_n else ()
         lacking = self.lacking if self.ranks else ()
         return (*([schema] if schema else []), *lacking, *cut, *filters)
 
