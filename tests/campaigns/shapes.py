@@ -1,4 +1,4 @@
-"""Runs every recipe on profiles of strange shapes, and says what each takes of processor and memory.
+"""Runs every recipe on profiles of strange shapes, and says what time and memory it takes.
 
     python tests/campaigns/shapes.py                               all shapes, all recipes
     python tests/campaigns/shapes.py --shapes nested instant --recipes tail_stats llm_overview
@@ -41,9 +41,7 @@ _ENDED_CPU_S: Final = 120
 _ENDED_BYTES: Final = 12 << 30
 _STEP_NS: Final = 1_000
 _PROCESS: Final = 1 << 24
-_ALL_REDUCE: Final = (
-    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-)
+_ALL_REDUCE: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 _EMIT_NVTX: Final = ", seq = 1"
 
 Shape = Callable[[int, Path], None]
@@ -52,7 +50,7 @@ Shape = Callable[[int, Path], None]
 def _kernels(
     count: int, names: Sequence[str] = ("gemm",), *, length_ns: int = 700, **queue: object
 ) -> TraceBuilder:
-    """Return a report of kernels, one each microsecond, of some names in turn, and their launches."""
+    """Return a report of launched kernels, one each microsecond, of some names in turn."""
     at_ns = np.arange(count) * _STEP_NS
     return TraceBuilder().kernels(
         names,
@@ -185,7 +183,9 @@ def equal_all(rows_n: int, folder: Path) -> None:
     count = rows_n // 2
     report, at_ns = _kernels(rows_n // 4), np.zeros(count, dtype=int)
     end_ns = at_ns + rows_n // 4 * _STEP_NS
-    report.nvtx_ranges([f"{'abcde'[n % 5]} part" for n in range(count)], start_ns=at_ns, end_ns=end_ns)
+    report.nvtx_ranges(
+        [f"{'abcde'[n % 5]} part" for n in range(count)], start_ns=at_ns, end_ns=end_ns
+    )
     _write(report, folder)
 
 
@@ -194,7 +194,9 @@ def overlapping(rows_n: int, folder: Path) -> None:
     count = rows_n // 2
     report, at_ns = _kernels(rows_n // 4), np.arange(count) * _STEP_NS // 2
     end_ns = at_ns + count // 10 * _STEP_NS
-    report.nvtx_ranges([f"{'abcde'[n % 5]} part" for n in range(count)], start_ns=at_ns, end_ns=end_ns)
+    report.nvtx_ranges(
+        [f"{'abcde'[n % 5]} part" for n in range(count)], start_ns=at_ns, end_ns=end_ns
+    )
     _write(report, folder)
 
 
@@ -261,7 +263,9 @@ def steps(rows_n: int, folder: Path) -> None:
     """Steps of vLLM, each with one kernel."""
     count = rows_n // 3
     report, at_ns = _kernels(count), np.arange(count) * _STEP_NS
-    names = [f"execute_context_{n % 3}({n % 3 * 50})_generation_{n % 61}({n % 61})" for n in range(count)]
+    names = [
+        f"execute_context_{n % 3}({n % 3 * 50})_generation_{n % 61}({n % 61})" for n in range(count)
+    ]
     report.nvtx_ranges(names, start_ns=at_ns, end_ns=at_ns + 990)
     _write(report, folder)
 
@@ -330,15 +334,18 @@ def empty(rows_n: int, folder: Path) -> None:
     """Kernels, launches and ranges that take no time, a thousand at each instant."""
     count = rows_n // 3
     report, at_ns = _kernels(count, ["gemm", "copy"]), np.arange(count) // 1_000 * _STEP_NS
-    report.nvtx_ranges([f"{'abcde'[n % 5]} part" for n in range(count)], start_ns=at_ns, end_ns=at_ns)
+    report.nvtx_ranges(
+        [f"{'abcde'[n % 5]} part" for n in range(count)], start_ns=at_ns, end_ns=at_ns
+    )
     together = "start / 1000000 * 1000000"
-    changes = [
-        f"start = {together}, end = {together} WHERE 1"
-    ]
+    changes = [f"start = {together}, end = {together} WHERE 1"]
     _write(
         report,
         folder,
-        *(f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET {changes[0]}" for table in ("KERNEL", "RUNTIME")),
+        *(
+            f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET {changes[0]}"
+            for table in ("KERNEL", "RUNTIME")
+        ),
     )
 
 
@@ -354,7 +361,12 @@ def copies(rows_n: int, folder: Path) -> None:
     count = rows_n // 2
     report, at_ns = _kernels(5), np.arange(count) * _STEP_NS
     ids = report.reserve_correlation_ids(count) + np.arange(count)
-    columns = {"start": at_ns + 200, "end": at_ns + 900, "bytes": np.arange(count) + 1, "copyKind": 1}
+    columns = {
+        "start": at_ns + 200,
+        "end": at_ns + 900,
+        "bytes": np.arange(count) + 1,
+        "copyKind": 1,
+    }
     columns |= {"srcKind": 1, "dstKind": 2, "copyCount": 1, "correlationId": ids}
     report._add("CUPTI_ACTIVITY_KIND_MEMCPY", count, columns | report._place())
     name = ["cudaMemcpyAsync_v3020"]

@@ -24,17 +24,15 @@ _RUNTIME_SUFFIX: Final = re.compile(r"(?:_ptsz|_ptds)?(?:_v[0-9]{4,})?(?:_ptsz|_
 _OTHER_SUFFIX: Final = re.compile(r"(?:_v[0-9]+)?(?:_ptsz|_ptds)?\Z")
 
 # What torch.autograd.profiler.emit_nvtx appends to an operator's name, in this order: seq, op_id,
-# sizes, input_op_ids. Source: getNvtxStr in torch/csrc/profiler/util.cpp. Each has one `=`, so that
-# where they begin parts them: one expression for the whole tail looked at it from each of its parts.
+# sizes, input_op_ids. Source: getNvtxStr in torch/csrc/profiler/util.cpp. Each has one `=`: they
+# are looked at one by one from the end, since one expression for all began again at each of them.
 _COUNTER_BEGINS: Final = re.compile(r",\s*(?:seq|op_id|sizes|input_op_ids)\s*=")
 _COUNTER: Final = re.compile(
     r",\s*(?:(?:seq|op_id)\s*=\s*-?[0-9]+|(?:sizes|input_op_ids)\s*=\s*\[[^=]*\])\s*"
 )
 
 # A number inside a word says what the thing is (AllToAll4D); any other number may be counting.
-_RUNNING_NUMBER: Final = re.compile(
-    r"(?<![A-Za-z0-9])[0-9]+|(?<![0-9])[0-9]+(?![A-Za-z0-9])"
-)
+_RUNNING_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+|(?<![0-9])[0-9]+(?![A-Za-z0-9])")
 
 # Ids of requests: a UUID, or at least five hexadecimal digits with a letter behind a decimal one.
 # So no word that ends in a number is one (`face1`, `added12`), and none of `fp8`, `b200`, `e4m3`.
@@ -90,8 +88,8 @@ def bounded_name(name: str) -> str:
 def bounded_range(text: str) -> str:
     """Return the text of a range whose name has at most `MOST_RANGE_LETTERS`.
 
-    A longer name is cut as `step_key` writes it: repetitions of one step stay repetitions, and names
-    that differ in more than numbers stay different. Counters stay that fit into `MOST_LETTERS`.
+    A longer name is cut as `step_key` writes it: repetitions of one step stay repetitions, and
+    names that differ in more than numbers stay different. Counters stay that fit into `MOST_LETTERS`.
     """
     name = without_counters(text)
     counters = text[len(name) :]

@@ -43,7 +43,8 @@ class ProfileOutcome:
         fault: Where, if that was an internal error and not of the profile.
         export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
-        cut_names_n: How many of its names are cut: of ranges above 512 characters, others above 4,096.
+        cut_names_n: How many of its names are cut: longer than `taxonomy.names` lets them be.
+        left_out_n: How many of its processes are left out, those with least GPU time.
     """
 
     path: str
@@ -59,6 +60,7 @@ class ProfileOutcome:
     fingerprint: Fingerprint | None = None
     export: str | None = None
     cut_names_n: int = 0
+    left_out_n: int = 0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -66,8 +68,15 @@ class ProfileOutcome:
         schema = self.facts.schema_note if self.facts else None
         filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
         cut = (f"long names cut: {self.cut_names_n}",) if self.cut_names_n else ()
+        left_out = f"processes left out, those with least GPU time: {self.left_out_n}"
         lacking = self.lacking if self.ranks else ()
-        return (*([schema] if schema else []), *lacking, *cut, *filters)
+        return (
+            *([schema] if schema else []),
+            *lacking,
+            *cut,
+            *([left_out] if self.left_out_n else []),
+            *filters,
+        )
 
 
 @dataclass(frozen=True)
