@@ -89,7 +89,8 @@ def bounded_range(text: str) -> str:
     """Return the text of a range whose name has at most `MOST_RANGE_LETTERS`.
 
     A longer name is cut as `step_key` writes it: repetitions of one step stay repetitions, and
-    names that differ in more than numbers stay different. Counters stay that fit into `MOST_LETTERS`.
+    names that differ in more than numbers stay different. Of counters those stay that fit into
+    `MOST_LETTERS`.
     """
     name = without_counters(text)
     counters = text[len(name) :]
