@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from campaigns.shapes import SHAPES
+from campaigns.shape_profiles import SHAPES
 from campaigns.targets import TARGETS
 from matrix import combinations
 
