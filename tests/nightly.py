@@ -5,9 +5,9 @@
     python tests/nightly.py ledger      what came of each part on this commit, as Markdown
 
 Targets are `tests` (all of them, with every case), `mutants` (planted bugs), `campaigns` (hostile
-input and faults) and `matrix` (Pythons and libraries). A part is meant to take less than 45 minutes
-on two cores. The ledger is in the folder that NSYS_LLM_LEDGER names, else below ~/.cache, with the
-output of each part. A checkout with changes has no commit: its parts are run each time.
+input, faults and shapes) and `matrix` (Pythons and libraries). A part is meant to take less than 45
+minutes on two cores. The ledger is in the folder that NSYS_LLM_LEDGER names, else below ~/.cache,
+with the output of each part. A checkout with changes has no commit: its parts are run each time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from campaigns.shape_profiles import SHAPES
 from campaigns.targets import TARGETS
 from matrix import combinations
 
@@ -53,9 +54,11 @@ def commands(target: str, part: int, parts_n: int) -> list[list[str]]:
         names = [case.name for case in combinations()]
         return [["tests/matrix.py", *names[part - 1 :: parts_n]]]
     fuzz = [["tests/campaigns/fuzz.py", name, "--seconds", f"{FUZZ_S}"] for name in sorted(TARGETS)]
-    return [*fuzz, ["tests/campaigns/faults.py", "--injections", f"{INJECTIONS_N}"]][
-        part - 1 :: parts_n
+    faults = ["tests/campaigns/faults.py", "--injections", f"{INJECTIONS_N}"]
+    shapes = [
+        ["tests/campaigns/shapes.py", "--shapes", *[*SHAPES][n::parts_n]] for n in range(parts_n)
     ]
+    return [*[*fuzz, faults][part - 1 :: parts_n], shapes[part - 1]]
 
 
 def run_part(target: str, part: int, parts_n: int, commit: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -21,9 +22,13 @@ from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric import rank_tests
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.profile.tables import Table
+from nsys_llm.recipes.llm_overview.tables.views import GpuLane, chosen_gpus
+from nsys_llm.recipes.nvtx_phase_attribution.per_rank.range_paths import Paths, rolled_up
+from nsys_llm.recipes.tail_stats.per_rank.concurrency import Timeline
 from nsys_llm.run import worker
 from nsys_llm.taxonomy import categories
 from nsys_llm.trace import selection
+from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.ranges import PUSH_POP
 
 STEP_NS = 1_000
@@ -196,6 +201,61 @@ def test_the_processes_of_a_profile_are_looked_up_once_not_once_each(tmp_path, m
     assert len(looked_up) == 1
 
 
+def test_of_very_many_processes_the_busiest_are_analyzed_and_the_others_counted(
+    tmp_path, monkeypatch
+):
+    """Process n has n + 1 kernels, of one length."""
+    report = TraceBuilder()
+    for pid in range(8):
+        for number in range(pid + 1):
+            at_ns = number * STEP_NS
+            report.kernel("gemm", start_ns=at_ns, duration_ns=700, pid=100 + pid)
+    path = report.write_sqlite(tmp_path / "rank0.sqlite")
+    monkeypatch.setattr(selection, "MOST_PROCESSES", 3)
+    run = quick_run("idle_gaps", path)
+    assert sorted((rank.key.global_pid >> 24) & 0xFFFFFF for rank in run.ranks) == [105, 106, 107]
+    assert [note for _, note in run.notes if "left out" in note] == [
+        "processes left out, those with least GPU time: 5"
+    ]
+
+
+def test_ranges_inside_of_each_other_are_added_up_in_rounds_not_levels():
+    deep_n, began_s = 8_000, time.process_time()
+    parent, ones = np.arange(deep_n) - 1, np.ones(deep_n, dtype=np.int64)
+    assert rolled_up(ones, parent).tolist() == list(range(deep_n, 0, -1))
+    start_ns = np.arange(deep_n)
+    tree = NvtxTree.of(ranges(start_ns, 10 * deep_n - start_ns, 11), 10**9)
+    assert np.flatnonzero(~tree.inside_same(start_ns % 7)).tolist() == list(range(7))
+    paths = Paths.of(tree, start_ns % 7, 7)
+    assert paths.outermost.sum() == 7
+    assert paths.cut(10).max() == 9
+    assert time.process_time() - began_s < 1.5  # levels took minutes
+
+
+def test_kernels_of_one_instant_are_not_compared_with_each_other():
+    count, began_s = 50_000, time.process_time()
+    same, number = np.full(count, 5), np.arange(count)
+    timeline = Timeline(same, same + 100 + number // 2 * 2, number % 8, number % 3)
+    chosen = number[-1_000:]
+    columns = (timeline.start_ns, timeline.end_ns, timeline.lane, timeline.label)
+    place = timeline.places(*(column[chosen] for column in columns))
+    assert place.tolist() == chosen.tolist()
+    other, beside_ns = timeline.longest_beside(place)
+    assert (timeline.end_ns[other] >= timeline.end_ns[place])[:-2].all()
+    assert beside_ns.tolist() == (timeline.end_ns - 5)[place].tolist()
+    assert time.process_time() - began_s < 1.5  # pairs took a minute
+
+
+def test_the_lanes_of_a_path_are_looked_up_once_a_rank():
+    rank = Rank(RankKey("rank0", 1), 0, "rank0", None, None)
+    gpus = [GpuLane(rank, device, f"GPU {device}") for device in range(1_000)]
+    began_s = time.process_time()
+    shown = chosen_gpus(gpus, [], [{"rank": 0}] * 50_000)
+    assert [gpu.device_id for gpu in shown[:30]] == list(range(30))
+    assert len(shown) == 64
+    assert time.process_time() - began_s < 0.5
+
+
 def test_each_of_many_kernel_names_is_matched_with_few_patterns_once(tmp_path, monkeypatch):
     names_n, tried = 500, []
     names = [f"kernel{'abc'[n % 3]}_{n}_fwd" for n in range(names_n)]
@@ -252,10 +312,10 @@ def test_names_of_megabytes_are_cut_and_that_is_said(tmp_path, recipe, cut_n):
     report.kernels(["k" * 70_000], np.zeros(1, dtype=int), start_ns=[20_000], end_ns=[20_900])
     report.nvtx("r" * 70_000, 100, 30_000)
     run = quick_run(recipe, report.write_sqlite(tmp_path / "rank0.sqlite"))
-    assert ("rank0", f"names cut at 65,536 characters: {cut_n}") in run.notes
+    assert ("rank0", f"long names cut: {cut_n}") in run.notes
     if recipe == "llm_hotspots":
         tables = quick(recipe, tmp_path / "rank0.sqlite")
-        assert tables["kernels"]["name"].str.len().max() == 65_536
+        assert tables["kernels"]["name"].str.len().max() == 4_096
 
 
 def test_the_kernels_of_two_runs_are_tested_together():

@@ -1,13 +1,22 @@
+import re
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_llm.taxonomy import names
 from nsys_llm.taxonomy.names import (
+    MOST_LETTERS,
+    MOST_RANGE_LETTERS,
     NvjetFields,
+    bounded_name,
+    bounded_range,
     decode_nvjet,
     normalize_range,
     step_key,
     strip_api_version,
+    without_counters,
 )
 
 # Names as Nsight Systems writes them; CUPTI's headers say where the suffixes stand.
@@ -197,3 +206,71 @@ RANGE_PARTS = st.lists(
 def test_normalising_twice_changes_nothing(text):
     assert normalize_range(normalize_range(text)) == normalize_range(text)
     assert step_key(step_key(text)) == step_key(text)
+
+
+#: The same by expressions that look at a name again from each of its parts.
+TAIL = re.compile(
+    r"(?:,\s*(?:(?:seq|op_id)\s*=\s*-?[0-9]+|(?:sizes|input_op_ids)\s*=\s*\[[^=]*\])\s*)+\Z"
+)
+TAIL_PARTS = st.lists(
+    st.sampled_from([", seq = 1", ",sizes=[]", ", op_id", "=", ",", " ", "]", "[", "-7", "x"])
+).map("".join)
+
+
+@given(TAIL_PARTS)
+def test_counters_are_those_that_reach_the_end(text):
+    assert without_counters(text) == TAIL.sub("", text)
+
+
+@given(st.text(alphabet="1ab_- "))
+def test_numbers_inside_words_are_kept(text):
+    number = re.compile(r"(?<![A-Za-z0-9])[0-9]+|[0-9]+(?![A-Za-z0-9])")
+    assert names._RUNNING_NUMBER.sub("#", text) == number.sub("#", text)
+
+
+HOSTILE = {
+    "tail": "x" + ", seq = 1" * 7_280 + "!",
+    "tail of lists": "x" + ", sizes = [" + "]" * 60_000 + "!",
+    "digits": "y" + "1" * 60_000 + "z",
+    "words": "a1" * 30_000,
+    "commas": ", " * 30_000 + "=",
+    "space": "x, " + " " * 60_000 + "=",
+    "id": "0x" + "f" * 60_000 + "g",
+    "prompt": "step[ execute_context_" * 3_000,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_name_of_60_kb_takes_no_time(kind):
+    began_s = time.process_time()
+    text = bounded_range(HOSTILE[kind])
+    assert step_key(text) == step_key(bounded_range(HOSTILE[kind]))
+    assert time.process_time() - began_s < 0.5
+    assert len(text) <= MOST_RANGE_LETTERS
+
+
+def test_long_names_that_differ_stay_different():
+    long = "prompt " * 2_000
+    assert len(bounded_name(long)) == len(bounded_name(long + "x")) == MOST_LETTERS
+    assert bounded_name(long) != bounded_name(long + "x")
+    assert bounded_name(long + "1") != bounded_name(long + "2")
+    assert bounded_range(long) != bounded_range(long + "x")
+
+
+def test_repetitions_of_a_long_range_stay_repetitions():
+    first, second = (bounded_range(f"step {n}: " + "some prompt " * 100) for n in (9, 10))
+    assert step_key(first) == step_key(second) == first == second
+    assert bounded_range(first) == first
+
+
+def test_names_that_fit_are_as_they_were():
+    operator = "aten::cat, seq = 7, op_id = 3, sizes = [" + "[1, 2], " * 400 + "[]]"
+    assert len(operator) > MOST_RANGE_LETTERS
+    for text in (operator, "x" * MOST_RANGE_LETTERS):
+        assert bounded_range(text) == text
+    assert bounded_name("x" * MOST_LETTERS) == "x" * MOST_LETTERS
+
+
+def test_of_counters_that_do_not_fit_the_first_stay():
+    lists = ", sizes = [" + "[1, 2], " * 900 + "[]]"
+    assert bounded_range("aten::cat, seq = 7, op_id = 3" + lists) == "aten::cat, seq = 7, op_id = 3"

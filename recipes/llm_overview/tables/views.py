@@ -89,9 +89,10 @@ def chosen_gpus(
     by_compute = sorted(range(len(gpus)), key=lambda place: gpus[place].compute_ns)
     wanted += [0, by_compute[-1], by_compute[len(gpus) // 2]]
     wanted = list(dict.fromkeys(wanted))[:MOST_LANES]
-    on_path = [place for row in path for place in by_rank.get(row["rank"], ())]
-    wanted += list(dict.fromkeys(on_path))[: max(MOST_LANES // 2 - len(wanted), 0)]
-    others = [place for place in range(len(gpus)) if place not in set(wanted)]
+    on_path = dict.fromkeys(row["rank"] for row in path)
+    places = dict.fromkeys(place for rank in on_path for place in by_rank.get(rank, ()))
+    wanted += list(places)[: max(MOST_LANES // 2 - len(wanted), 0)]
+    others = sorted({*range(len(gpus))} - {*wanted})
     left_n = MOST_LANES - len(set(wanted))
     spread = [others[index * len(others) // left_n] for index in range(left_n)]
     return [gpus[place] for place in sorted({*wanted, *spread})]

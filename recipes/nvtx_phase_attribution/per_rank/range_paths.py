@@ -22,12 +22,14 @@ class Paths:
         label: Code of the last label.
         parent: The path around, which stands before; -1 for an outermost one.
         depth: How many are around.
+        outermost: Whether it has its last label only once.
         of_piece: Shape (pieces,), the path of each.
     """
 
     label: IntArray
     parent: IntArray
     depth: IntArray
+    outermost: _Mask
     of_piece: IntArray
 
     @classmethod
@@ -45,10 +47,13 @@ class Paths:
             labels.append(used % max(labels_n, 1))
             depths.append(np.full(used.size, level, dtype=np.int64))
             paths_n += used.size
+        outermost = np.empty(paths_n, dtype=bool)
+        outermost[of_piece[:-1]] = ~tree.inside_same(label)
         return cls(
             label=np.concatenate(labels),
             parent=np.concatenate(parents),
             depth=np.concatenate(depths),
+            outermost=outermost,
             of_piece=of_piece[:-1],
         )
 
@@ -57,31 +62,21 @@ class Paths:
 
     def rolled_up(self, values: IntArray) -> IntArray:
         """Return the sum over each path and all inside it; `values` has shape (paths,)."""
-        return rolled_up(values, self.parent, self.depth)
-
-    def outermost(self) -> _Mask:
-        """Return which paths have their last label only once."""
-        is_outermost = np.ones(len(self), dtype=bool)
-        rows = np.flatnonzero(self.parent >= 0)
-        above = self.parent[rows]
-        while rows.size:
-            is_outermost[rows[self.label[above] == self.label[rows]]] = False
-            above = self.parent[above]
-            rows, above = rows[above >= 0], above[above >= 0]
-        return is_outermost
+        return rolled_up(values, self.parent)
 
     def cut(self, depth_n: int) -> IntArray:
         """Return for each path itself, or its part of so many labels; shape (paths,)."""
-        place = np.arange(len(self))
-        while (deep := np.flatnonzero(self.depth[place] >= depth_n)).size:
-            place[deep] = self.parent[place[deep]]
+        place = np.where(self.depth < depth_n, np.arange(len(self)), self.parent)
+        while (self.depth[place] >= depth_n).any():
+            place = place[place]
         return place
 
 
-def rolled_up(values: IntArray, parent: IntArray, depth: IntArray) -> IntArray:
+def rolled_up(values: IntArray, parent: IntArray) -> IntArray:
     """Return the sum over each node of a forest and all below it; shape (nodes,) each."""
-    total = values.copy()
-    for level in range(int(depth.max(initial=0)), 0, -1):
-        selected = np.flatnonzero(depth == level)
-        np.add.at(total, parent[selected], total[selected])
+    total, above = values.copy(), parent
+    # What is below at up to 1, 2, 4, ... steps: as many rounds as the depth has digits.
+    while (rows := np.flatnonzero(above >= 0)).size:
+        np.add.at(total, above[rows], total[rows])
+        above = np.where(above < 0, -1, above[above])
     return total

@@ -142,7 +142,7 @@ def _by_label(
     labels: _RangeLabels,
 ) -> dict[str, IntArray]:
     """Add paths up by label; what is inclusive counts for a label once, however often it nests."""
-    labels_n, outer = len(labels.keys), paths.outermost()
+    labels_n, outer = len(labels.keys), paths.outermost
 
     def inclusive(name: str) -> IntArray:
         return exact_sums(paths.label[outer], paths.rolled_up(sums[name])[outer], labels_n)

@@ -111,8 +111,8 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     parent = np.array([place.get(key[:-1], -1) for key in total.keys], dtype=np.int64)
     depth = np.array([len(key) - 2 for key in total.keys], dtype=np.int64)
     path_sums = {name: total.sums.get(name, parent[:0]) for name in _PATH_SUMS}
-    inclusive_ns = rolled_up(path_sums["self_ns"], parent, depth)
-    ops_n = rolled_up(path_sums["self_ops_n"], parent, depth)
+    inclusive_ns = rolled_up(path_sums["self_ns"], parent)
+    ops_n = rolled_up(path_sums["self_ops_n"], parent)
     texts = _unique([_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys])
     order = np.array(
         sorted(

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.numeric.enclosing import last_above, maxima
+from nsys_llm.numeric.grouping import distinct_rows
 from nsys_llm.numeric.intervals import IntArray, union_before_ns
 
 _Mask = npt.NDArray[np.bool_]
-
-#: So many pairs of operations of which one begins in the other are looked at together.
-_PAIRS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,13 @@ class Timeline:
         self, start_ns: IntArray, end_ns: IntArray, lane: IntArray, label: IntArray
     ) -> IntArray:
         """Return where some of its operations stand; of equal ones the first."""
-        place = np.searchsorted(self.start_ns, start_ns, side="left")
-        others: _Mask = np.ones(place.size, dtype=bool)
-        while others.any():
-            others = (self.end_ns[place] != end_ns) | (self.lane[place] != lane)
-            others |= self.label[place] != label
-            place = place + others
-        return place
+        near = np.flatnonzero(np.isin(self.start_ns, start_ns))
+        own = (self.start_ns, self.end_ns, self.lane, self.label)
+        wanted = (start_ns, end_ns, lane, label)
+        first, code = distinct_rows(
+            [np.concatenate((all_[near], some)) for all_, some in zip(own, wanted, strict=True)]
+        )
+        return near[first[code[near.size :]]]
 
     def others_ns(self, place: IntArray, member: _Mask) -> IntArray:
         """Return how long at least one other operation of a class ran beside each operation.
@@ -82,31 +80,32 @@ class Timeline:
         Of equals the one that reaches furthest; of those that start in it, the first.
         """
         best, best_ns = self._before(place)
-        until = np.searchsorted(self.start_ns, self.end_ns[place], side="left")
-        after_n = until - place - 1
-        some = np.flatnonzero(after_n > 0)
-        part = np.cumsum(after_n[some]) // _PAIRS
-        for rows in np.split(some, np.flatnonzero(np.diff(part)) + 1):
-            if rows.size:
-                chosen, longest_ns = self._longest_after(place[rows], after_n[rows])
-                longer = longest_ns > best_ns[rows]
-                best[rows[longer]], best_ns[rows[longer]] = chosen[longer], longest_ns[longer]
+        # How long at least: what lies between is halved, for those that any runs longer beside.
+        levels, rows = maxima((self.end_ns - self.start_ns)[::-1]), np.arange(place.size)
+        most_ns = self.end_ns[place] - self.start_ns[place]
+        tried_ns = best_ns + 1
+        while (rows := rows[best_ns[rows] < most_ns[rows]]).size:
+            other, shared_ns = self._first_after(place[rows], tried_ns[rows], levels)
+            found = shared_ns >= tried_ns[rows]
+            best[rows[found]], best_ns[rows[found]] = other[found], shared_ns[found]
+            most_ns[rows[~found]] = tried_ns[rows[~found]] - 1
+            tried_ns[rows] = best_ns[rows] + (most_ns[rows] - best_ns[rows] + 1) // 2
         return best, best_ns
 
-    def _longest_after(self, place: IntArray, after_n: IntArray) -> tuple[IntArray, IntArray]:
-        """Return which of the `after_n` operations after each one ran longest beside it.
+    def _first_after(
+        self, place: IntArray, least_ns: IntArray, levels: list[IntArray]
+    ) -> tuple[IntArray, IntArray]:
+        """Return the first operation after each one that takes so long, and how long both run.
 
-        The first of equals; and how long.
+        Where that is shorter, none after it runs so long beside the one. Without any: 0 ns.
         """
-        first = np.cumsum(after_n) - after_n
-        nth = np.repeat(np.arange(place.size), after_n)
-        other = place[nth] + 1 + np.arange(nth.size) - np.repeat(first, after_n)
-        shared_ns = np.minimum(self.end_ns[other], self.end_ns[place[nth]]) - self.start_ns[other]
-        longest_ns = np.maximum.reduceat(shared_ns, first)
-        hit = np.flatnonzero(shared_ns == np.repeat(longest_ns, after_n))
-        chosen = np.full(place.size, -1, dtype=np.int64)
-        chosen[nth[hit[::-1]]] = other[hit[::-1]]  # the last assignment, the first of equals, stays
-        return chosen, longest_ns
+        behind = self.end_ns.size - 2 - place
+        other = np.full(place.size, -1, dtype=np.int64)
+        some = behind >= 0
+        back = last_above(behind[some], least_ns[some] - 1, levels)
+        other[some] = np.where(back < 0, -1, self.end_ns.size - 1 - back)
+        until_ns = np.minimum(self.end_ns[other], self.end_ns[place])
+        return other, np.where(other < 0, 0, until_ns - self.start_ns[other])
 
     def _before(self, place: IntArray) -> tuple[IntArray, IntArray]:
         """Return the furthest reaching operation that stands before each one, as longest_beside."""

@@ -15,6 +15,7 @@ from nsys_llm.numeric.grouping import distinct, is_constant
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import Table, TableSource, Trace, table_source
+from nsys_llm.taxonomy.names import MOST_RANGE_LETTERS, bounded_name, bounded_range
 
 _STRING_IDS: Final = (
     "demangled_name_id",
@@ -25,8 +26,6 @@ _STRING_IDS: Final = (
     "symbol_id",
     "module_id",
 )
-#: Of a name; the longest that compilers write have some thousand.
-_MOST_LETTERS: Final = 65_536
 
 
 def needed_tables(reads: Sequence[TableRead], options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -62,10 +61,13 @@ def read_trace(
     for name in tables:
         tables[name], long_n = _cut(tables[name])
         cut_n += long_n
-    strings = profile.texts(_referenced(tables))
-    if long_n := sum(len(text) > _MOST_LETTERS for text in strings.values()):
-        strings = {key: text[:_MOST_LETTERS] for key, text in strings.items()}
-    return Trace(tables, frozenset(absent), strings, cut_n + long_n)
+    strings = dict(profile.texts(_referenced(tables, _STRING_IDS)))
+    ranges = set(_referenced(tables, ("text_id",)).tolist())
+    for key, text in strings.items():
+        if len(text) > MOST_RANGE_LETTERS:
+            strings[key] = bounded_range(text) if key in ranges else bounded_name(text)
+            cut_n += strings[key] != text
+    return Trace(tables, frozenset(absent), strings, cut_n)
 
 
 def _has_any(tables: Mapping[str, Table], names: Sequence[str]) -> bool:
@@ -85,13 +87,13 @@ def _cut(table: Table) -> tuple[Table, int]:
     texts = table["text"]
     given = np.flatnonzero(texts.astype(bool))
     lengths = np.fromiter(map(len, texts[given]), np.int64, given.size)
-    long = given[lengths > _MOST_LETTERS]
-    if not long.size:
+    long = given[lengths > MOST_RANGE_LETTERS]
+    short = {text: bounded_range(text) for text in set(texts[long])}
+    if not short:
         return table, 0
-    long_n = len(set(texts[long]))
     texts = texts.copy()
-    texts[long] = [text[:_MOST_LETTERS] for text in texts[long]]
-    return table.plus(text=texts), long_n
+    texts[long] = [short[text] for text in texts[long]]
+    return table.plus(text=texts), sum(text != cut for text, cut in short.items())
 
 
 def read_table(
@@ -125,12 +127,12 @@ def _nulls(column: str, rows_n: int) -> npt.NDArray[Any]:
     return np.broadcast_to(null, (rows_n,))
 
 
-def _referenced(tables: Mapping[str, Table]) -> npt.NDArray[np.int64]:
-    """Return the distinct string ids in all columns that hold any."""
+def _referenced(tables: Mapping[str, Table], columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the distinct string ids in those columns of all tables that hold any."""
     ids = [
         distinct(table[column])
         for table in tables.values()
-        for column in _STRING_IDS
+        for column in columns
         if column in table
     ]
     used = np.unique(np.concatenate(ids)) if ids else np.empty(0, dtype=np.int64)

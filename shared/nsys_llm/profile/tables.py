@@ -188,7 +188,7 @@ class Trace:
         absent: Our names of the tables that the profile lacks.
         strings: The profile's strings as far as a column refers to them; ids that the profile does
             not explain are left out.
-        cut_names_n: Those of them that are cut, because they are longer than 65,536 characters.
+        cut_names_n: Those of them that are cut: longer than `taxonomy.names` lets them be.
     """
 
     tables: Mapping[str, Table]

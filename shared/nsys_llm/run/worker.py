@@ -31,7 +31,7 @@ from nsys_llm.trace.outcomes import (
     lacking_notes,
     refuse_broken,
 )
-from nsys_llm.trace.selection import gpu_processes, select_rank
+from nsys_llm.trace.selection import busiest, gpu_processes, select_rank
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 #: What filters by step and phase need.
@@ -103,7 +103,9 @@ def _map_profile(
         facts, known = read_facts(opened), opened.fingerprint
         export = str(opened.path) if opened.stays_made else None
         trace = read_trace(opened, reads, options)
-    ranks, partials = _map_ranks(profile, trace, analysis, options, only, keep)
+    processes = gpu_processes(trace)
+    chosen = busiest(trace, processes)
+    ranks, partials = _map_ranks(profile, trace, chosen, analysis, options, only, keep)
     refuse_broken(ranks, profile.label)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(
@@ -118,6 +120,7 @@ def _map_profile(
         fingerprint=known,
         export=export,
         cut_names_n=trace.cut_names_n,
+        left_out_n=len(processes) - len(chosen),
     )
     return outcome, partials
 
@@ -125,13 +128,13 @@ def _map_profile(
 def _map_ranks(
     profile: ProfileInput,
     trace: Trace,
+    processes: Sequence[int],
     analysis: Analysis[Any, Any],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
     keep: Callable[[RankView], None] | None,
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
     ranks, partials = [], []
-    processes = gpu_processes(trace)
     for global_pid in processes:
         key = RankKey(profile.path, global_pid, profile.side)
         if only is not None and key not in only:

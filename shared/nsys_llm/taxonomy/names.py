@@ -8,7 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
+
+#: Of a name; the longest that compilers write have some thousand. No pattern sees more.
+MOST_LETTERS: Final = 4_096
+#: Of a range's name, without what PyTorch counts up in it: programs write whole prompts.
+MOST_RANGE_LETTERS: Final = 512
 
 # Runtime calls carry the CUDA version that introduced them (3020 = 3.2), after the suffix of the
 # per-thread default stream: cudaLaunchKernel_ptsz_v7000. Their own `_v2` has one digit and is part
@@ -18,13 +24,15 @@ _RUNTIME_SUFFIX: Final = re.compile(r"(?:_ptsz|_ptds)?(?:_v[0-9]{4,})?(?:_ptsz|_
 _OTHER_SUFFIX: Final = re.compile(r"(?:_v[0-9]+)?(?:_ptsz|_ptds)?\Z")
 
 # What torch.autograd.profiler.emit_nvtx appends to an operator's name, in this order: seq, op_id,
-# sizes, input_op_ids. Source: getNvtxStr in torch/csrc/profiler/util.cpp.
-_EMIT_NVTX_TAIL: Final = re.compile(
-    r"(?:,\s*(?:(?:seq|op_id)\s*=\s*-?[0-9]+|(?:sizes|input_op_ids)\s*=\s*\[[^=]*\])\s*)+\Z"
+# sizes, input_op_ids. Source: getNvtxStr in torch/csrc/profiler/util.cpp. Each has one `=`: they
+# are looked at one by one from the end, since one expression for all began again at each of them.
+_COUNTER_BEGINS: Final = re.compile(r",\s*(?:seq|op_id|sizes|input_op_ids)\s*=")
+_COUNTER: Final = re.compile(
+    r",\s*(?:(?:seq|op_id)\s*=\s*-?[0-9]+|(?:sizes|input_op_ids)\s*=\s*\[[^=]*\])\s*"
 )
 
 # A number inside a word says what the thing is (AllToAll4D); any other number may be counting.
-_RUNNING_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+|[0-9]+(?![A-Za-z0-9])")
+_RUNNING_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+|(?<![0-9])[0-9]+(?![A-Za-z0-9])")
 
 # Ids of requests: a UUID, or at least five hexadecimal digits with a letter behind a decimal one.
 # So no word that ends in a number is one (`face1`, `added12`), and none of `fp8`, `b200`, `e4m3`.
@@ -59,7 +67,48 @@ def normalize_range(name: str) -> str:
 
 def without_counters(name: str) -> str:
     """Return the same with the space around the name."""
-    return _EMIT_NVTX_TAIL.sub("", name)
+    end = len(name)
+    for start in reversed(_counters(name)):
+        if not _COUNTER.fullmatch(name, start, end):
+            break
+        end = start
+    return name[:end]
+
+
+def _counters(name: str) -> list[int]:
+    """Return where what looks like a counter begins."""
+    return [match.start() for match in _COUNTER_BEGINS.finditer(name)] if "=" in name else []
+
+
+def bounded_name(name: str) -> str:
+    """Return a name of at most `MOST_LETTERS`: what is longer ends in a digest of the whole."""
+    return name if len(name) <= MOST_LETTERS else _cut(name, MOST_LETTERS)
+
+
+def bounded_range(text: str) -> str:
+    """Return the text of a range whose name has at most `MOST_RANGE_LETTERS`.
+
+    A longer name is cut as `step_key` writes it: repetitions of one step stay repetitions, and
+    names that differ in more than numbers stay different. Of counters those stay that fit into
+    `MOST_LETTERS`.
+    """
+    name = without_counters(text)
+    counters = text[len(name) :]
+    if len(name) > MOST_RANGE_LETTERS:
+        name = step_key(name)
+        name = _cut(name, MOST_RANGE_LETTERS) if len(name) > MOST_RANGE_LETTERS else name
+    ends = [*_counters(counters), len(counters)]
+    return name + counters[: max(end for end in ends if len(name) + end <= MOST_LETTERS)]
+
+
+#: Letters, since digits are counted up, of which no three in a row are part of a word.
+_DIGEST_LETTERS: Final = str.maketrans("0123456789abcdef", "bcdfghjkmnqrvwxz")
+
+
+def _cut(name: str, most_n: int) -> str:
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    end = "..." + digest.hex("-").translate(_DIGEST_LETTERS)
+    return name[: most_n - len(end)] + end
 
 
 def step_key(name: str) -> str:

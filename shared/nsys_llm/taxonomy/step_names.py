@@ -265,6 +265,7 @@ def is_engine_step(name: str, engine: str) -> bool:
     )
 
 
+@lru_cache(maxsize=1 << 18)  # every recipe asks for the same names
 def range_key(name: str) -> str:
     """Return what all repetitions of one range share: as `step_key`, and of engines all numbers.
 

@@ -43,7 +43,8 @@ class ProfileOutcome:
         fault: Where, if that was an internal error and not of the profile.
         export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
-        cut_names_n: How many of its names were longer than 65,536 characters, and are cut.
+        cut_names_n: How many of its names are cut: longer than `taxonomy.names` lets them be.
+        left_out_n: How many of its processes are left out, those with least GPU time.
     """
 
     path: str
@@ -59,15 +60,23 @@ class ProfileOutcome:
     fingerprint: Fingerprint | None = None
     export: str | None = None
     cut_names_n: int = 0
+    left_out_n: int = 0
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of a profile that could be read."""
         schema = self.facts.schema_note if self.facts else None
         filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
-        cut = (f"names cut at 65,536 characters: {self.cut_names_n}",) if self.cut_names_n else ()
+        cut = (f"long names cut: {self.cut_names_n}",) if self.cut_names_n else ()
+        left_out = f"processes left out, those with least GPU time: {self.left_out_n}"
         lacking = self.lacking if self.ranks else ()
-        return (*([schema] if schema else []), *lacking, *cut, *filters)
+        return (
+            *([schema] if schema else []),
+            *lacking,
+            *cut,
+            *([left_out] if self.left_out_n else []),
+            *filters,
+        )
 
 
 @dataclass(frozen=True)

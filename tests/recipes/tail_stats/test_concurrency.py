@@ -73,3 +73,12 @@ def test_operations_are_found_again(ops):
 def test_one_after_the_other_does_not_overlap():
     assert not timeline([(0, 4, 0, 0), (4, 1, 1, 0)]).overlaps
     assert timeline([(0, 4, 0, 0), (3, 1, 1, 0)]).overlaps
+
+
+def test_the_longest_is_found_behind_shorter_ones_that_begin_before():
+    """Of 100 ns others take 10, 50 and 25, and a last one most, but outside of them."""
+    ops_timeline = timeline(
+        [(0, 100, 0, 0), (1, 10, 1, 1), (20, 50, 1, 1), (40, 25, 2, 1), (90, 99, 2, 1)]
+    )
+    other, shared_ns = ops_timeline.longest_beside(np.array([0]))
+    assert (other.tolist(), shared_ns.tolist()) == ([2], [50])

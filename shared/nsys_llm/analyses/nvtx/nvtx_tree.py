@@ -232,6 +232,15 @@ class NvtxTree:
         """Return the chosen piece nearest around each piece, itself not counted, or -1."""
         return np.append(self.nearest(chosen), -1)[self.parent]
 
+    def inside_same(self, code: IntArray) -> _Mask:
+        """Return which pieces have one of the same code around; `code` has shape (pieces,)."""
+        order = np.argsort(code, kind="stable")
+        # They nest: one lies in another of its code where one before it reaches behind it.
+        reached = np.maximum.accumulate(code[order] * (len(self) + 1) + self._behind[order])
+        inside = np.zeros(len(self), dtype=bool)
+        inside[order[1:]] = reached[:-1] > code[order[1:]] * (len(self) + 1) + order[1:]
+        return inside
+
     def rolled_up(self, values: IntArray) -> IntArray:
         """Return the sum over each piece and all inside it; `values` has shape (pieces,)."""
         until = np.concatenate(([0], np.cumsum(values)))
