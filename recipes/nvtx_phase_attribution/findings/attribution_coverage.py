@@ -88,7 +88,7 @@ def _unmapped(tables: Tables) -> list[Finding]:
     )
     evidence = cells("phases", row, ("phase",), ("gpu_pct",))
     for top in outer:
-        evidence += cells("range_tree", top, ("path", "kind"), ("inclusive_pct",))
+        evidence += cells("range_tree", top, ("path", "kind", "label"), ("inclusive_pct",))
     return [
         RULES["unmapped_ranges"].finding(
             fields={"outer": names or "none"},

@@ -59,7 +59,7 @@ def _slow_steps_of(
     case, wall_classes = _PARTS[part]
     of_steps = {"rank": rank, "phase": phase, "full": True, "warmup": False}
     usual = claim(tables, "usual_ns", "steps", "window_ns", "median", **of_steps)
-    in_worst = ("rank", "step"), ("window_ns", part, "other_name", "other_range")
+    in_worst = ("rank", "phase", "step"), ("window_ns", part, "other_name", "other_range")
     yield RULES["slow_steps"].finding(
         case=case,
         cause=Cause("place", rank=rank, detail=f"steps of {phase}"),

@@ -229,7 +229,7 @@ def _wrong(tables: Tables) -> list[Finding]:
         RULES["wrong_model"].finding(
             case=row["misfit"],
             fields={"gpu": row["gpu"] or "the GPU"},
-            evidence=cells("peaks", row, ("rank",), names),
+            evidence=cells("peaks", row, ("rank", "gpu"), names),
             rank=row["rank"],
         )
         for row in records(tables["peaks"])
