@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.option_files import read_option_file
 from nsys_llm.taxonomy.data_files import data_file
 
 #: Bytes of a number, by torch_dtype.
@@ -21,6 +21,8 @@ _MXFP4_BYTES: Final = 4.25 / 8
 #: More than any model has; such a number is a mistake.
 _LARGEST: Final = 1 << 31
 _MOST_LAYERS: Final = 1 << 12
+#: Characters of a key and a value that are not known.
+_MOST_SHOWN: Final = 100
 #: Modules that are left out of quantization and are no part of what it is said of here.
 _UNQUANTIZED: Final = ("lm_head", "embed", "norm", "router", ".gate")
 _NUMBERS: Final = ("hidden_size", "num_attention_heads", "vocab_size")
@@ -109,16 +111,19 @@ def read_model(path: str) -> ModelConfig:
     Raises:
         UsageError: The file cannot be read, is no JSON object, or lacks sizes.
     """
+    text = read_option_file(path)
     try:
-        content = json.loads(Path(path).read_text("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}).") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path}: is no JSON object; --model takes the config.json of a model.")
     try:
         return model_of(content)
     except _Unknown as error:
-        return ModelConfig(reason=str(error))
+        # It stands in every row of some tables.
+        said = str(error)[:_MOST_SHOWN].encode("utf-8", "replace").decode("utf-8")
+        return ModelConfig(reason=said)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}") from error
 
