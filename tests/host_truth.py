@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import cache, cached_property
 from itertools import chain, pairwise
@@ -62,11 +62,9 @@ class HostTruth:
                 if row[3] == 1
             ]
             self.ranges = self.rows("NVTX_EVENTS", "start", "end", "text", "globalTid")
-            self.stacks = defaultdict[int, list[tuple[str, str]]](list)
-            frames = self.rows("SAMPLING_CALLCHAINS", "stackDepth", "id", "symbol", "module")
-            for _, identity, symbol, module in sorted(frames):
-                self.stacks[identity].append((names[symbol], names[module]))
-            self.modules = {identity: stack[0][1] for identity, stack in self.stacks.items()}
+            frames = self.rows("SAMPLING_CALLCHAINS", "stackDepth", "id", "module")
+            leaves = sorted(frames, reverse=True)
+            self.modules = {identity: names[module] for _, identity, module in leaves}
 
     def rows(self, table: str, *columns: str) -> list[Any]:
         """Return some columns of a table; of one that is not there, no rows."""
@@ -92,24 +90,6 @@ class HostTruth:
         for corr, kind, source, target in staged:
             if corr in self.launch and ((kind, source) == (1, 0) or (kind, target) == (2, 0)):
                 self.cause[self.launch[corr]] = "sync_memop"
-
-    def functions(
-        self, sampled: Iterable[int], program: Collection[str]
-    ) -> Iterator[tuple[str, int, Counter[tuple[str, str]]]]:
-        """Yield each kind of frame, how many samples may have it, and its functions with files.
-
-        Args:
-            sampled: Ids of samples.
-            program: Files of the program.
-        """
-        stacks = [self.stacks[identity] for identity in sampled if identity in self.stacks]
-        deep = [stack for stack in stacks if len(stack) > 1]
-        first = ([frame for frame in stack if frame[1] in program][:1] for stack in deep)
-        every = ("leaf", stacks, (stack[0] for stack in stacks)), ("program", deep, chain(*first))
-        for kind, some, frames in every:
-            named = ((name, path) for name, path in frames if not name.startswith("0x"))
-            counts = Counter((name, path.rpartition("/")[2]) for name, path in named)
-            yield kind, len(some), counts
 
     @cached_property
     def exposed(self) -> list[Stretch]:

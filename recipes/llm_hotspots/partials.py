@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.analyses.device.overlap import DeviceOverlap
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
+from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
@@ -73,16 +73,12 @@ class HotspotsPartial:
         all_names: Demangled names of all kernels, also those that a filter leaves out: they tell
             the engine, whatever part of the run is looked at.
         api_durations: How often a call of each API function took how long.
-        memop_times: How often a copy or fill of each kind (packed code) took how long.
-        memop_sizes: How often it moved how much.
     """
 
     ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
     kernels: HistogramByName = field(default_factory=HistogramByName)
     all_names: tuple[str, ...] = ()
     api_durations: HistogramByName = field(default_factory=HistogramByName)
-    memop_times: ValueCounts = field(default_factory=ValueCounts.empty)
-    memop_sizes: ValueCounts = field(default_factory=ValueCounts.empty)
 
 
 def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
@@ -94,6 +90,4 @@ def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
         HistogramByName.merge([part.kernels for part in parts]),
         all_names,
         HistogramByName.merge([part.api_durations for part in parts]),
-        ValueCounts.merge([part.memop_times for part in parts]),
-        ValueCounts.merge([part.memop_sizes for part in parts]),
     )

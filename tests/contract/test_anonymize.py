@@ -22,6 +22,16 @@ pytestmark = pytest.mark.drawn
 MARKER = "zzowner4711"
 #: Names that stay: a report is about them.
 KERNEL, RANGE = "kernel_that_stays", "range_that_stays"
+#: Files that stacks lie in: of no known library, and as those of known ones are named.
+PATHS = (
+    f"/home/{MARKER}/model.so",
+    f"/opt/{MARKER}_kernels.so",
+    f"/site-packages/torch/lib/{MARKER}.so",
+    f"/usr/lib/libtorch_{MARKER}.so",
+    f"/usr/lib/libcublas{MARKER}.so.12",
+    f"/lib/libc-{MARKER}.so",
+    f"[{MARKER}]",
+)
 #: No table of these has names of kernels.
 WITHOUT_KERNELS = ("comm_stats", "roofline", "serving_steps")
 
@@ -32,6 +42,20 @@ def report(rank: int, duration_ns: int = 5_000) -> TraceBuilder:
     builder.process(pid=4000 + rank, name=f"/home/{MARKER}/bin/server{rank}")
     builder.environment(**{f"{MARKER.upper()}_TOKEN": "x", "RANK": str(rank)})
     builder.process_environment(**{f"{MARKER.upper()}_KEY": MARKER, "HOME": f"/home/{MARKER}"})
+    builder.thread_switch(start_ns=0, goes_on=True, pid=4000 + rank)
+    for nth, path in enumerate(PATHS):
+        stack = builder.call_stack([f"0x7f{nth}", "main"], module=path)
+        api_ns = 40_000 * nth + 9_000  # in a gap
+        builder.api(
+            "cudaFree_v3020",
+            start_ns=api_ns,
+            duration_ns=200,
+            callchain_id=stack,
+            pid=4000 + rank,
+        )
+        for sample in range(40):  # as many as a share needs
+            stacked = [(f"function{nth}", path), ("main", path)]
+            builder.cpu_sample(stacked, start_ns=api_ns + 4 * sample, pid=4000 + rank)
     for step in range(8):
         at_ns = 40_000 * step
         builder.nvtx(RANGE, at_ns, at_ns + 39_000, pid=4000 + rank)

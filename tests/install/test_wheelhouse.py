@@ -65,3 +65,11 @@ def test_what_is_packed_is_unpacked_and_nothing_is_overwritten(tmp_path):
     assert (unpack(tmp_path / "a.tar.gz", tmp_path / "out") / "a.whl").read_bytes() == b"wheel"
     with pytest.raises(UsageError, match="exists; move it away"):
         pack(wheels, tmp_path / "a.tar.gz")
+
+
+def test_what_is_no_archive_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "junk.tar.gz"
+    path.write_bytes(b"junk" * 700)
+    with pytest.raises(UsageError, match=r"^.*junk\.tar\.gz: cannot be unpacked \(.*\)$") as caught:
+        unpack(path, tmp_path / "out")
+    assert "\n" not in caught.value.message

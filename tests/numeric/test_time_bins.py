@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.numeric.time_bins import bin_edges, log_edges, span_quarters
+from nsys_llm.numeric.time_bins import bin_edges, span_quarters
 
 
 def array(values):
@@ -36,18 +36,3 @@ def test_quarters_end_at_the_end_of_the_span():
     assert span_quarters(10, 18).tolist() == [12, 14, 16, 18]
     # A span too short for four parts is taken as 4 ns.
     assert span_quarters(10, 10).tolist() == [11, 12, 13, 14]
-
-
-def test_log_edges_are_whole_parts_of_fourth_roots_each_once():
-    # 2^(k/4): 1, 1.19, 1.41, 1.68, 2, 2.38, 2.83, 3.36, 4, 4.76, 5.66, 6.73, 8, 9.51, 11.3, 13.5
-    assert log_edges(13).tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 11, 13, 16]
-    assert log_edges(0).tolist() == [0, 1]
-
-
-def test_log_edges_are_exact_where_floats_are_not():
-    edges = log_edges(1 << 53)
-    assert edges[-1] > 1 << 53
-    assert (np.diff(edges) > 0).all()
-    # From 16 on every k has an edge of its own: the last is 2^(213/4), about 1.1e16.
-    for k, edge in enumerate(edges[edges >= 16].tolist(), start=16):
-        assert edge**4 <= 1 << k < (edge + 1) ** 4

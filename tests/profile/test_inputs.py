@@ -209,3 +209,13 @@ def test_labels_are_distinct_ends_of_their_paths(paths):
     assert len(set(labeled)) == len(paths)
     for label, parts in zip(labeled, paths, strict=True):
         assert "/".join(["/top", *parts]).endswith(label)
+
+
+def test_a_link_that_leads_nowhere_is_told_as_that(tmp_path):
+    link = tmp_path / "rank0.sqlite"
+    link.symlink_to("nowhere.sqlite")
+    with (
+        pytest.raises(ProfileError, match=r"^rank0\.sqlite: a link to what is not there\.$"),
+        open_profile(str(link), ()),
+    ):
+        raise AssertionError("there is no profile")

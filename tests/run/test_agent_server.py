@@ -15,6 +15,7 @@ import pytest
 from trace_builder import TraceBuilder
 
 from nsys_llm.profile.sqlite import sqlite_profile
+from nsys_llm.run.cli import main
 
 SKILL = Path(__file__).parents[2] / "docs" / "SKILL.md"
 TOOLS = ("analyze", "findings", "table", "what_if", "compare")
@@ -343,6 +344,8 @@ def test_without_the_sdk_one_line_says_what_to_install(tmp_path):
     )
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_folder_that_is_not_there_is_refused(tmp_path, capsys):
     with pytest.raises(Exception, match="no such folder"):
         server().AgentTools([tmp_path / "absent"])
+    assert main(["mcp", ""]) == 2
+    assert capsys.readouterr().err == "error: '': no such folder.\n"

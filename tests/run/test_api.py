@@ -79,6 +79,11 @@ def test_what_is_not_there_is_one_error(tmp_path):
         nsys_llm.analyze("idle_gaps", tmp_path / "nowhere", mode="none")
     with pytest.raises(UsageError):
         nsys_llm.analyze("nothing", tmp_path, mode="none")
+    with pytest.raises(UsageError, match=r"\['idle_gaps'\] is no name of a recipe"):
+        nsys_llm.analyze(["idle_gaps"])
+    for folder in (None, "", 7):
+        with pytest.raises(OutputError, match="no folder of a result"):
+            nsys_llm.load(folder)
 
 
 def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
@@ -103,6 +108,7 @@ def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
         (["nothing"], "no table 'nothing'"),
         (["nothing/gaps"], "no results of a recipe 'nothing'"),
         (["9999"], "there is no finding 9999"),
+        (["1" * 5_000], "a number has too many digits"),
         (["ranks", "--where", "rank"], "write COLUMN OP VALUE"),
         (["ranks", "--where", "where = 1"], "no column 'where'"),
         (["ranks", "--where", "rank = two"], "is not a number"),
@@ -134,6 +140,8 @@ def test_columns_and_order_are_chosen(result, capsys):
     for some, expected in zip(rows, (gaps.nlargest(5), gaps.nsmallest(5)), strict=True):
         assert [row[1] for row in some] == [("duration_ns", value) for value in expected]
         assert {row[0][0] for row in some} == {"rank"}
+    twice = shown(capsys, result.folder, "gaps", "--columns", "rank,rank", "--top", "1", "--json")
+    assert len(json.loads(twice[1])) == 1
     _, text, _ = shown(capsys, result.folder, *words[:-1])
     assert text.splitlines()[0].split() == ["rank", "duration"]
 
@@ -212,6 +220,8 @@ def test_the_short_command_takes_paths(demo, tmp_path):
         ({"device": -1}, "argument --device: '-1' is not a list of numbers"),
         ({"ranks": 9}, "--ranks: none of these ranks is there"),
         ({"filter_time": 5}, "argument --filter-time: '5' is not a window"),
+        ({"filter_time": (1, 2)}, "--filter-time: (1, 2) are nanoseconds; write like '1s/2s'"),
+        ({"top": 10**4300}, "argument --top: a number has too many digits"),
         ({"running": 1}, "idle_gaps has no option"),
         ({"csv": "yes"}, "argument --csv: 'yes' is neither True nor False"),
         ({"inputs": None}, "argument --input: [] is not a list of texts"),

@@ -22,6 +22,11 @@ from nsys_llm.run.publish import OutputFolder
     ("error", "line"),
     [
         (MemoryError(), "error: needs more memory than is available; the results are in out; "),
+        (
+            ImportError("libx.so: failed to map segment from shared object"),
+            "needs more memory than",
+        ),
+        (RuntimeError("can't start new thread"), "error: needs more memory than is available; "),
         (TimeoutError("no answer"), "(TimeoutError: no answer); the results are in out; please"),
     ],
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -17,6 +21,7 @@ from results import RECIPE, background, wait_until
 from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.run import dask_cluster, dask_errors
 from nsys_llm.run.executors import Executor, open_executor
 
 pytestmark = pytest.mark.cluster
@@ -103,3 +108,34 @@ def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_p
             with pytest.raises(UsageError, match="the Dask scheduler was lost"):
                 ask()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_scheduler_that_never_speaks_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_cluster, "PATIENCE_S", 1.0)
+    file = tmp_path / "scheduler.json"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        file.write_text(json.dumps({"address": f"tcp://127.0.0.1:{silent.getsockname()[1]}"}))
+        began = time.monotonic()
+        with (
+            pytest.raises(UsageError, match=r"cannot be used \(no answer in time\)"),
+            open_executor("dask-futures", str(file)),
+        ):
+            raise AssertionError("there is no cluster")
+        assert time.monotonic() - began < 10
+
+
+@pytest.mark.nightly
+def test_a_scheduler_that_falls_silent_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_errors, "PATIENCE_S", 2.0)
+    import_module("distributed")
+    with on_a_cluster(tmp_path, "1s") as (executor, scheduler):
+        scheduler.send_signal(signal.SIGSTOP)
+        try:
+            for ask in (
+                lambda: executor.workers_n,
+                lambda: executor.reduce(sum, [[1], [2]], sum, print),
+            ):
+                with pytest.raises(UsageError, match="the Dask scheduler was lost"):
+                    ask()
+        finally:
+            scheduler.send_signal(signal.SIGCONT)

@@ -71,18 +71,20 @@ def test_what_a_killed_worker_had_done_and_was_doing_is_done_again(ranks, tmp_pa
     assert_same(tmp_path / "out", analyse(tmp_path / "alone", ranks))
 
 
-@pytest.mark.nightly
-def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path):
+@pytest.mark.nightly("3s")
+@pytest.mark.parametrize("limit", [None, "3s"])  # without one Dask itself waits for ever
+def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path, limit):
     mark, preload = tmp_path / "at rank 5", tmp_path / "stuck.py"
     preload.write_text(STUCK.format(mark=str(mark)))
+    changes = {NO_WORKERS_VARIABLE: limit} if limit else {}
     with (
-        scheduler(tmp_path / "scheduler", **{NO_WORKERS_VARIABLE: "3s"}) as file,
+        scheduler(tmp_path / "scheduler", **changes) as file,
         worker(tmp_path / "one", file, "--preload", preload) as doomed,
         background(command(file, ranks, tmp_path / "out"), tmp_path) as client,
     ):
         wait_until(mark, client)
         doomed.kill()
-        assert client.wait(timeout=60) == 2
+        assert client.wait(timeout=30) == 2
     said = (tmp_path / "background.log").read_text().splitlines()
     # On a slow machine, also how many are done.
     (line,) = (line for line in said if not line.endswith("profiles done"))

@@ -118,10 +118,9 @@ def test_ranks_are_numbered_within_each_side(runs):
 
 def test_a_rank_map_numbers_every_side(runs):
     inputs, _ = expand_sides(sides(runs))
-    file = runs / "map.csv"
     rows = [f"{profile.label},{7 - index % 2}" for index, profile in enumerate(inputs)]
-    file.write_text("\n".join(["file,rank", *rows]))
-    maps = read_rank_maps(str(file), inputs)
+    text = "\n".join(["file,rank", *rows])
+    maps = read_rank_maps(("map.csv", text), inputs)
     ranks = number_sides(outcomes(inputs), maps)
     assert [(rank.file, rank.number) for rank in ranks][:2] == [
         ("6:before/rank1", 6),

@@ -19,6 +19,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, record_columns
 from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.host_modules import module_class
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.identity import Rank
@@ -48,7 +49,7 @@ def map_callstacks(trace: RankTrace, options: Mapping[str, Any]) -> tuple[CallSt
     calls, _ = trace.host_calls("api_calls")
     calls = calls.take(trace.starts_inside(calls) & np.isin(calls["callchain_id"], chains["id"]))
     ids, chain = distinct_codes(calls["callchain_id"])
-    stacks, stack = _stacks(chains, ids, trace.strings)
+    stacks, stack = _stacks(chains, ids, trace.strings, options["anonymize"])
     names, api = coded_names(calls["name_id"], trace.strings, strip_api_version)
     used, group = distinct_codes(stack[chain] * max(len(names), 1) + api)
     whole_ns = calls["end_ns"] - calls["start_ns"]
@@ -83,19 +84,20 @@ def callstack_columns(stacks: Sequence[tuple[Rank, CallStack]], top: int) -> Col
 
 
 def _stacks(
-    chains: Table, ids: IntArray, strings: Mapping[int, str]
+    chains: Table, ids: IntArray, strings: Mapping[int, str], anonymize: bool
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return the distinct stacks as text, sorted, and the position of each chain's among them.
 
     Args:
         ids: Shape (n,), the chains that are wanted, sorted, each once.
+        anonymize: Whether a library's class stands for its name.
     """
     frames = chains.take(np.isin(chains["id"], ids))
     frames = frames.take(np.lexsort((frames["depth"], frames["id"])))
     symbols, modules = frames["symbol_id"], frames["module_id"]
     first, frame = distinct_rows([symbols, modules])
     pairs = zip(symbols[first].tolist(), modules[first].tolist(), strict=True)
-    words = [_frame(symbol_id, module_id, strings) for symbol_id, module_id in pairs]
+    words = [_frame(symbol_id, module_id, strings, anonymize) for symbol_id, module_id in pairs]
     # Chains are alike where their frames are: each distinct one is written once.
     parts = np.split(frame, np.searchsorted(frames["id"], ids))[1:]
     keys = [part.tobytes() for part in parts]
@@ -108,12 +110,13 @@ def _stacks(
     return names, np.array([position[texts[key]] for key in keys], dtype=np.int64)
 
 
-def _frame(symbol_id: int, module_id: int, strings: Mapping[int, str]) -> str:
+def _frame(symbol_id: int, module_id: int, strings: Mapping[int, str], anonymize: bool) -> str:
     symbol = text_of(symbol_id, strings)
     if not symbol.startswith("0x") or module_id == NULL_INT:
         return symbol
     # An address says nothing by itself; the library that it lies in does.
-    return f"{PurePosixPath(text_of(module_id, strings)).name}!{symbol}"
+    path = text_of(module_id, strings)
+    return f"{module_class(path) if anonymize else PurePosixPath(path).name}!{symbol}"
 
 
 def _joined(frames: list[str]) -> str:

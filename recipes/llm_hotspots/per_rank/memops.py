@@ -99,14 +99,8 @@ class RankMemops:
     exposed: Mapping[int, ExposedCopies]
 
 
-def map_memops(
-    trace: RankTrace, spans: Mapping[int, Spans], global_pid: int
-) -> tuple[RankMemops, ValueCounts, ValueCounts]:
-    """Reduce the copies and fills of one rank.
-
-    Returns:
-        Its rows, and how often one of each kind took how long and moved how much.
-    """
+def map_memops(trace: RankTrace, spans: Mapping[int, Spans], global_pid: int) -> RankMemops:
+    """Reduce the copies and fills of one rank."""
     moves = memop_table(trace)
     inside = trace.starts_inside(moves)
     known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < LARGEST_SIZE_BYTES)
@@ -144,8 +138,7 @@ def map_memops(
         for device in trace.device_ids
     }
     exposed_of = {device: _of_device(trace, device, some) for device, some in spans.items()}
-    memops = RankMemops(rows, peaks, exposed_of)
-    return memops, times.regrouped(rows.kind), sizes.regrouped(rows.kind)
+    return RankMemops(rows, peaks, exposed_of)
 
 
 def _spans_of(trace: RankTrace, moves: Table) -> IntArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
+from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import bounds, total_length_ns
 from nsys_llm.trace.coded_names import coded_names
@@ -27,7 +27,7 @@ def map_rank(view: RankView) -> HotspotsPartial:
     trace = view.trace
     kernels = trace.tables["kernels"]
     names = named_kernels(kernels, trace.strings, view.options)
-    census, (overlap, (memops, *memop_counts)), _ = concurrently(
+    census, (overlap, memops), _ = concurrently(
         len(kernels),
         lambda: map_kernels(trace, names),
         lambda: _beside_kernels(trace, names, view.key),
@@ -64,13 +64,12 @@ def map_rank(view: RankView) -> HotspotsPartial:
         HistogramByName(names.shown, census.by_name),
         all_names,
         api_durations,
-        *memop_counts,
     )
 
 
 def _beside_kernels(
     trace: RankTrace, names: KernelNames, rank: RankKey
-) -> tuple[tuple[DeviceOverlap, ...], tuple[RankMemops, ValueCounts, ValueCounts]]:
+) -> tuple[tuple[DeviceOverlap, ...], RankMemops]:
     spans = map_spans(trace, communication_kernels(names))
     return map_overlap(spans), map_memops(trace, spans, rank.global_pid)
 

@@ -1,4 +1,4 @@
-"""The tables of copies and fills: by rank, and over all ranks."""
+"""The table of copies and fills."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, ValueCounts, interpolate
-from nsys_llm.numeric.grouping import distinct_codes, summed
+from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, interpolate
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns
 from nsys_llm.taxonomy.cuda_codes import MoveKind
@@ -26,8 +25,8 @@ _WAYS: Final = ("HtoD", "DtoH")
 _SUMS: Final = ("total_ns", "union_ns", "exposed_ns")
 
 
-def memop_tables(ranks: RankRows, times: ValueCounts, sizes: ValueCounts) -> dict[str, Columns]:
-    """Return the tables memops and all_memops; counts are those of all ranks, by packed kind."""
+def memop_columns(ranks: RankRows) -> Columns:
+    """Return the table memops."""
     rows = stacked(MemopRows, [part.memops.rows for _, part in ranks])
     kinds = [MoveKind.of(code) for code in rows.kind.tolist()]
     peaks = [
@@ -56,10 +55,7 @@ def memop_tables(ranks: RankRows, times: ValueCounts, sizes: ValueCounts) -> dic
         "fastest_gb_s": fastest_gb_s,
         "pinned_gb_s": _pinned_gb_s(kinds, fastest_gb_s, gpus),
     }
-    return {
-        "memops": sorted_columns(columns, "rank", "device_id", "-total_ns", "kind"),
-        "all_memops": _all_memops(rows, columns["rank"], peaks, times, sizes),
-    }
+    return sorted_columns(columns, "rank", "device_id", "-total_ns", "kind")
 
 
 def _pinned_gb_s(
@@ -80,31 +76,6 @@ def _pinned_gb_s(
         (seen.get(kind.kind) or of_links[names] or np.nan) if kind.kind in _WAYS else np.nan
         for kind, names in zip(kinds, gpus, strict=True)
     ]
-
-
-def _all_memops(
-    rows: MemopRows,
-    ranks: Sequence[int],
-    peaks: Sequence[int | None],
-    times: ValueCounts,
-    sizes: ValueCounts,
-) -> Columns:
-    """Return the kinds over all ranks, percentiles exact."""
-    codes, code = distinct_codes(rows.kind)
-    kinds = [MoveKind.of(code) for code in codes.tolist()]
-    frame = pd.DataFrame({"rank": ranks, "peak": _floats(peaks)}).groupby(code)
-    # GPUs of different peaks have no common one.
-    common = frame["peak"].first().where(frame["peak"].nunique(dropna=False) == 1)
-    groups_n = int(codes.max(initial=-1)) + 1
-    time, size = (counts.spread(groups_n).take(codes) for counts in (times, sizes))
-    columns = {
-        **_kind_columns(kinds),
-        "ranks_n": frame["rank"].nunique().to_numpy(),
-        **{name: summed(code, getattr(rows, name), len(kinds)) for name in _SUMS},
-        **_spread(time, size),
-        **_rates(time.moments, size.moments, kinds, common.tolist()),
-    }
-    return sorted_columns(columns, "-total_ns", "kind")
 
 
 def _kind_columns(kinds: Sequence[MoveKind]) -> Columns:

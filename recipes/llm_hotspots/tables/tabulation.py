@@ -35,7 +35,7 @@ from .apis import api_tables
 from .bandwidth import bandwidth_columns
 from .categories import category_tables, class_columns
 from .launches import launch_tables
-from .memops import memop_tables
+from .memops import memop_columns
 from .overlap import overlap_columns
 from .processes import process_columns
 
@@ -60,7 +60,7 @@ def tabulate(
     shown = rules.shown_classes(names_of.itertuples(index=False, name=None))
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
-    memops = memop_tables(rows, partial.memop_times, partial.memop_sizes)
+    memops = memop_columns(rows)
     kernels = _kernels(names, everywhere, sources, shown, devices)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     return {
@@ -70,10 +70,10 @@ def tabulate(
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
-        **memops,
+        "memops": memops,
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns(rows),
-        "processes": process_columns(rows, sources, devices, memops["memops"]),
+        "processes": process_columns(rows, sources, devices, memops),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.kernels,

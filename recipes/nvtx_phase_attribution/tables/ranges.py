@@ -31,14 +31,13 @@ _SUMS: Final = (
     "span_ns",
     "idle_inside_ns",
 )
-_RANK_SUMS: Final = ("instances_n", "host_ns", "kernels_n", "inclusive_ns", "self_ns")
 _BETWEEN: Final = " / "
 #: Behind a path: a start/end range may have the label of a push/pop one.
 _MARKS: Final = {PUSH_POP: "", START_END: " [start/end]"}
 
 
 def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict[str, Columns]:
-    """Return the tables ranges, rank_ranges and range_tree."""
+    """Return the tables ranges and range_tree."""
     numbers = options["running_numbers"]
     counting = frozenset(key for _, part in parts for key in part.ranges.counting)
 
@@ -46,10 +45,8 @@ def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict
         return (*key[:2], shown_name(key[2], counting, numbers))
 
     frame = sums_frame(parts, lambda part: _shown(part.ranges.ranges, shown), _KEYS)
-    ranges = {} if frame.empty else _ranges(frame, parts, gpu_ns, shown)
     return {
-        "ranges": ranges,
-        "rank_ranges": _rank_ranges(frame, ranges, options["top"]) if ranges else {},
+        "ranges": {} if frame.empty else _ranges(frame, parts, gpu_ns, shown),
         "range_tree": _tree(parts, gpu_ns, counting, numbers),
     }
 
@@ -73,12 +70,6 @@ def _ranges(frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any) -> Colum
         "phase": [phases.get(key) or None for key in keys],
         "self_pct": percent(rows["self_ns"].to_numpy(dtype=np.int64), gpu_ns),
     }
-
-
-def _rank_ranges(frame: pd.DataFrame, ranges: Columns, top: int) -> Columns:
-    first = pd.DataFrame({name: ranges[name] for name in _KEYS}).head(top)
-    rows = first.merge(frame, on=[*_KEYS])
-    return {name: rows[name] for name in ("rank", "file", *_KEYS, *_RANK_SUMS)}
 
 
 def _texts(parts: Parts, shown: Any) -> tuple[dict[Key, str], dict[Key, str]]:

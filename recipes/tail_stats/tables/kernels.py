@@ -10,11 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.analyses.steps.of_job import common_step
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import Moments, OrderStatistics
 from nsys_llm.numeric.grouping import joined, summed
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import Beyond, ratio
-from nsys_llm.numeric.time_bins import log_edges
 from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 
 from ..per_rank.kernels import KernelTails
@@ -136,27 +134,6 @@ def tail_rank_columns(numbers: Columns, parts: RankParts) -> Columns:
 
 _PLACE: Final = ("rank", "device_id")
 _SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
-
-
-def duration_columns(kernels: KernelTails, worst: IntArray, labels: Sequence[str]) -> Columns:
-    """Return how the durations of the worst keys are spread, by a log axis."""
-    place = np.full(len(kernels.keys), -1, dtype=np.int64)
-    place[worst] = np.arange(len(worst))
-    shown = place[kernels.counts.group]
-    kept = shown >= 0
-    value, count = kernels.counts.value[kept], kernels.counts.count[kept]
-    edges = log_edges(int(value.max(initial=0)))
-    bin_of = np.searchsorted(edges, value, side="right") - 1
-    binned = ValueCounts.merge([ValueCounts(shown[kept], bin_of, count)])
-    total = binned.moments(len(worst)).n
-    up_to_n = np.cumsum(binned.count) - (np.cumsum(total) - total)[binned.group]
-    return {
-        "label": [labels[index] for index in binned.group],
-        "low_ns": edges[binned.value],
-        "high_ns": edges[binned.value + 1],
-        "launches_n": binned.count,
-        "up_to_pct": percent(up_to_n, total[binned.group]),
-    }
 
 
 def _mixed(medians: Medians) -> npt.NDArray[np.bool_]:

@@ -16,14 +16,12 @@ from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
 from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
 from .collectives import clock_columns, collective_columns, coverage_rows, sequence_rows
-from .kernels import duration_columns, rank_tail_numbers, tail_numbers, tail_rank_columns
+from .kernels import rank_tail_numbers, tail_numbers, tail_rank_columns
 from .medians import Medians
 from .outliers import outlier_columns, outlying
 from .shown import ShownKeys
 from .stragglers import straggler_rows
 
-#: Configurations with a histogram of their own.
-_WORST: Final = 12
 _ORDER: Final = ("-excess_ns", "-total_ns", "name", "config")
 _RANK_ORDER: Final = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
 
@@ -58,15 +56,13 @@ def _kernel_columns(
     together = [outliers.numbers["key"][rows] for rows, _ in bursts]
     shown = ShownKeys.of(medians, parts, beyond, joined([listed.numbers["key"], *together]))
     tails, rank_tails = shown.rows(numbers, _ORDER), shown.rows(by_rank, _RANK_ORDER)
-    worst = tails.pop("key")[: min(_WORST, options["top"])]
-    del rank_tails["key"]
+    del tails["key"], rank_tails["key"]
     return {
         "tails": shown.with_rest(tails, numbers),
         "rank_tails": rank_tails,
         "tail_ranks": tail_rank_columns(by_rank, parts),
         "outliers": outlier_columns(listed, medians, ranks, options),
         "outlier_clusters": cluster_rows(bursts, outliers, medians, ranks, options),
-        "tail_durations": duration_columns(kernels, worst, tails["label"]),
     }
 
 

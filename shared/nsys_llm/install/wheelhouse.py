@@ -61,7 +61,8 @@ def unpack(archive: Path, folder: Path) -> Path:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
-        raise UsageError(f"{archive}: cannot be unpacked ({error})") from None
+        reason = str(error).partition("\n")[0].rstrip(":")
+        raise UsageError(f"{archive}: cannot be unpacked ({reason})") from None
     if not any((folder / _FOLDER).glob("*.whl")):
         raise UsageError(f"{archive} holds no wheels; make it with: python3 install.py --tar")
     return folder / _FOLDER

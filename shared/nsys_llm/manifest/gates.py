@@ -16,10 +16,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.option_files import read_option_file
 from nsys_llm.manifest.declared import Metric
 
 PASS: Final = "pass"
@@ -89,10 +89,7 @@ def gate_texts(word: str) -> tuple[str, ...]:
     """
     if not word.startswith(_FILE):
         return (word,)
-    try:
-        content = Path(word.removeprefix(_FILE)).read_text("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{word}: cannot be read ({error}).") from error
+    content = read_option_file(word.removeprefix(_FILE))
     lines = (line.partition("#")[0].strip() for line in content.splitlines())
     gates = tuple(line for line in lines if line)
     if not gates:

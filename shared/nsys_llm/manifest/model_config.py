@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.option_files import read_option_file
 from nsys_llm.taxonomy.data_files import data_file
 
 #: Bytes of a number, by torch_dtype.
@@ -27,6 +27,8 @@ _LAYER: Final = re.compile(r"(?:.*\.)?(?:layers?|h|blocks)\.([0-9]{1,9})(?:\.|$)
 _AROUND: Final = ("", "model", "transformer", "language_model", "decoder", "layers")
 _ATTENTION: Final = ("q_proj", "o_proj", "k_proj", "v_proj")
 _FEED_FORWARD: Final = ("gate_proj", "up_proj", "down_proj")
+#: Characters of a key and a value that are not known.
+_MOST_SHOWN: Final = 100
 _NUMBERS: Final = ("hidden_size", "num_attention_heads", "vocab_size")
 
 
@@ -119,16 +121,19 @@ def read_model(path: str) -> ModelConfig:
     Raises:
         UsageError: The file cannot be read, is no JSON object, or lacks sizes.
     """
+    text = read_option_file(path)
     try:
-        content = json.loads(Path(path).read_text("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}).") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path}: is no JSON object; --model takes the config.json of a model.")
     try:
         return model_of(content)
     except _Unknown as error:
-        return ModelConfig(reason=str(error))
+        # It stands in every row of some tables.
+        said = str(error)[:_MOST_SHOWN].encode("utf-8", "replace").decode("utf-8")
+        return ModelConfig(reason=said)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}") from error
 

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.option_files import read_option_file
 from nsys_llm.core.patterns import parse_pattern, require_text
 from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import Option
@@ -31,6 +32,8 @@ _MOST_RANKS: Final = 100_000
 
 #: Of a list of ranks or devices.
 _MOST_NUMBERS: Final = 1_000_000
+#: No window of a capture ends before.
+_LEAST_NS: Final = 1_000
 #: 146 years; later times are no 64-bit numbers.
 _LATEST_NS: Final = 1 << 62
 
@@ -72,6 +75,7 @@ def parsed_option(option: Option, value: Any) -> Any:
         if option.type == "flag":
             raise UsageError(f"{value!r} is neither True nor False.")
         if isinstance(value, (list, tuple)) and option.type in _BETWEEN:
+            _refuse_seconds(option, value)
             value = _BETWEEN[option.type].join("" if part is None else str(part) for part in value)
         text = _typed(value)
         if option.choices and text not in option.choices:
@@ -80,6 +84,18 @@ def parsed_option(option: Option, value: Any) -> Any:
         return _PARSERS[option.type](text)
     except UsageError as error:
         raise UsageError(f"argument {option.flag}: {error.message}") from error
+    except ValueError as error:  # Python reads 4,300 digits
+        raise UsageError(f"argument {option.flag}: a number has too many digits.") from error
+
+
+def _refuse_seconds(option: Option, value: Sequence[Any]) -> None:
+    """Refuse plain numbers that are no time of a capture: who writes 1 and 2 means seconds."""
+    if (
+        option.type in ("time_range", "window")
+        and value
+        and all(isinstance(part, int) and 0 <= part < _LEAST_NS for part in value)
+    ):
+        raise UsageError(f"{value!r} are nanoseconds; write like '{value[0]}s/{value[-1]}s'.")
 
 
 def _listed(value: Any) -> list[Any]:
@@ -107,7 +123,9 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         UsageError: Two options contradict each other, or a value means nothing.
     """
     options = {
-        option.name: _default(option) if given.get(option.name) is None else given[option.name]
+        option.name: _default(option)
+        if given.get(option.name) is None
+        else _read(option, given[option.name])
         for option in manifest.options
     }
     _check_excluded(manifest, options)
@@ -120,10 +138,20 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     _check_steps(manifest, options)
     _check_texts(options)
     if "gate" in options:
-        options["gate"] = tuple(chain.from_iterable(options["gate"] or ()))
+        options["gate"] = tuple(chain.from_iterable(map(gate_texts, options["gate"] or ())))
         require_text("--gate", "".join(options["gate"]))
         parse_gates(options["gate"], manifest.metrics)
     return options | ({ROOTS: given[ROOTS]} if ROOTS in given else {})
+
+
+def _read(option: Option, value: Any) -> Any:
+    """Return what the file of an option says; whatever is no name of a file, as it is."""
+    if option.type not in _READERS or not isinstance(value, str):
+        return value
+    try:
+        return _READERS[option.type](value)
+    except UsageError as error:
+        raise UsageError(f"argument {option.flag}: {error.message}") from error
 
 
 def _check_excluded(manifest: Manifest, options: Mapping[str, Any]) -> None:
@@ -340,20 +368,26 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "change": change_text,
     "choice": str,
     "count": _count,
-    "gates": gate_texts,
+    "gates": str,
     "number": _number,
     "numbers": _numbers,
     "output": _path,
     "paths": _path,
     "percent": _percent,
-    # Read here, once: workers may not see the file.
-    "phase_map": read_phase_map,
     "share": _share,
     "step_range": _step_range,
     "text": str,
     "time": parse_duration_ns,
     "time_range": _time_range,
-    "model": model_fields,
-    "weights": read_weights,
     "window": _window,
 }
+
+#: Types of options that name a file. It is read when nothing else can be wrong any more, and once:
+#: workers may not see it, and of a pipe there is no second time.
+_READERS: Final[dict[str, Callable[[str], Any]]] = {
+    "model": model_fields,
+    "phase_map": read_phase_map,
+    "rank_map": lambda path: (path, read_option_file(path)),
+    "weights": read_weights,
+}
+_PARSERS.update(dict.fromkeys(_READERS, _path))

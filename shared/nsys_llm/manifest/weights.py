@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.option_files import read_option_file
 from nsys_llm.core.patterns import parse_pattern
 
 #: A pattern of kernel names, and the bytes that a launch of such a kernel reads.
@@ -25,10 +25,7 @@ def read_weights(path: str) -> tuple[Weight, ...]:
     Raises:
         UsageError: The file cannot be read, is no such object, or a pattern means nothing.
     """
-    try:
-        text = Path(path).read_text("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}).") from error
+    text = read_option_file(path)
     try:
         pairs = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:

@@ -178,6 +178,8 @@ def _is_folder(file: Path) -> bool:
     try:
         mode = file.stat().st_mode
     except (FileNotFoundError, NotADirectoryError) as error:
+        if file.is_symlink():
+            raise ProfileError(f"{file.name}: a link to what is not there.") from error
         raise ProfileError(
             f"{file.name}: no longer found: removed during the run, or in a folder that this Dask "
             "worker does not see; all workers must see the same folders."

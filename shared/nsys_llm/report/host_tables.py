@@ -18,7 +18,6 @@ from nsys_llm.trace.host_part import (
     SAMPLED,
     STEP,
     Exposure,
-    HostFrame,
     HostModule,
     HostPart,
     HostState,
@@ -35,16 +34,9 @@ _WHERE: Final[Callable[[Exposure], Where]] = attrgetter(*Exposure.__dataclass_fi
 
 
 def host_tables(ranks: Sequence[tuple[Rank, HostPart | None]]) -> dict[str, Columns]:
-    """Return host_states, host_modules and host_frames; of ranks without, no rows."""
+    """Return host_states and host_modules; of ranks without, no rows."""
     told = [(rank, part) for rank, part in ranks if part is not None]
-    rows = [(rank, frame) for rank, part in told for frame in part.frames]
-    frames = record_columns(rows, *HostFrame.__dataclass_fields__)
-    order = ("rank", "device_id", "part", "state", "kind", "-samples_n", "function", "module")
-    return {
-        "host_states": _state_columns(told),
-        "host_modules": _module_columns(told),
-        "host_frames": sorted_columns(frames, *order),
-    }
+    return {"host_states": _state_columns(told), "host_modules": _module_columns(told)}
 
 
 def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:

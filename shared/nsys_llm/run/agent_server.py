@@ -76,6 +76,8 @@ def serve(given: Mapping[str, Any]) -> RunOutcome:
     Raises:
         UsageError: A folder does not exist.
     """
+    if not all(given["folders"]):
+        raise UsageError("'': no such folder.")
     tools = AgentTools([Path(folder) for folder in given["folders"]])
     server = _Server(
         "nsys-llm", version=__version__, instructions=_INSTRUCTIONS + _DATA, log_level="WARNING"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -114,7 +115,7 @@ class Result:
 
 def analyze(
     recipe: str,
-    inputs: str | Path | Sequence[str | Path],
+    inputs: str | Path | Sequence[str | Path] = (),
     output: str | Path | None = None,
     *,
     mode: str = MODES[0],
@@ -131,6 +132,8 @@ def analyze(
     Raises:
         NsysLlmError: As the command would end, with the same message.
     """
+    if not isinstance(recipe, str):
+        raise UsageError(f"{recipe!r} is no name of a recipe.")
     manifest = load_manifest(recipe)
     given = _given(manifest, inputs, options)
     if mode not in MODES:
@@ -194,4 +197,6 @@ def load(folder: str | Path) -> Result:
     Raises:
         OutputError: There is none.
     """
+    if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
+        raise OutputError(f"{folder!r}: no folder of a result.")
     return Result(Path(folder))

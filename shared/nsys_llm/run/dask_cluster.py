@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing import TimeoutError as NoAnswer
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.option_files import read_option_file
+from nsys_llm.run.dask_errors import PATIENCE_S, asked, no_workers_s
 
-#: How long tasks wait for a worker, which is how long the first one is waited for here; Dask's own
-#: default is for ever.
-_NO_WORKERS_SETTING: Final = "distributed.scheduler.no-workers-timeout"
-_NO_WORKERS_LIMIT: Final = "60s"
+#: How long the first worker is waited for; Dask's own default is for ever.
+_NO_WORKERS_S: Final = 60.0
+_CLOSE_S: Final = 2.0
 
 
 @contextmanager
@@ -24,7 +26,6 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
         UsageError: There is none, or it cannot be used.
     """
     from dask import config
-    from dask.utils import parse_timedelta
     from distributed import Client
 
     address = _scheduler_address(scheduler_file) if scheduler_file else None
@@ -36,30 +37,31 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
     client: Any = None
     try:
         with _unusable_told():
-            client = Client(address)
-            limit = config.get(_NO_WORKERS_SETTING, None) or _NO_WORKERS_LIMIT
-            client.wait_for_workers(1, timeout=parse_timedelta(limit))
+            client = asked(partial(Client, address)).get(PATIENCE_S)
+            client.wait_for_workers(1, timeout=no_workers_s(_NO_WORKERS_S))
         yield client
     finally:
         if client is not None:
-            client.close()
+            with suppress(TimeoutError):  # nobody answers: what there is to tell is told
+                client.close(timeout=_CLOSE_S)
 
 
 @contextmanager
 def _unusable_told() -> Iterator[None]:
     try:
         yield
-    except (OSError, TimeoutError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error) or type(error).__name__
+    except (OSError, TimeoutError, ValueError, KeyError, RuntimeError, NoAnswer) as error:
+        reason = str(error) or "no answer in time"
         raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
 
 
 def _scheduler_address(file: str) -> str:
     """Return the address in a scheduler file; Dask itself would wait for the file for ever."""
     try:
-        return str(json.loads(Path(file).read_text("utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return str(json.loads(read_option_file(file))["address"])
+    except (UsageError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = str(error).rstrip(".") or type(error).__name__
         raise UsageError(
-            f"--scheduler-file {file}: does not name a running scheduler ({type(error).__name__}); "
+            f"--scheduler-file {file}: does not name a running scheduler ({reason}); "
             f"start the cluster first: dask scheduler --scheduler-file {file}."
         ) from error

@@ -6,12 +6,18 @@ Dask's errors are recognized by name, because distributed is imported only where
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import NsysLlmError, UsageError
 
+T = TypeVar("T")
+
+#: In this time a scheduler answers, and a worker that died is back.
+PATIENCE_S: Final = 20.0
+_LOOK_S: Final = 2.0
 #: What Dask's client raises once its scheduler is gone, or has dropped the work.
 _LOST: Final = frozenset({"CancelledError", "CommClosedError"})
 #: What its scheduler raises for tasks that have waited for a worker in vain.
@@ -68,6 +74,46 @@ def refuse_other_versions(client: Any) -> None:
             )
 
 
+def no_workers_s(default: float) -> float:
+    """Return how long workers are waited for, in seconds, as Dask's configuration has it here."""
+    from dask import config
+    from dask.utils import parse_timedelta
+
+    return float(
+        parse_timedelta(config.get("distributed.scheduler.no-workers-timeout", None) or default)
+    )
+
+
+def asked(ask: Callable[[], T]) -> Any:
+    """Ask in a thread, which ends with the process: Dask itself may wait without end."""
+    from multiprocessing.pool import ThreadPool
+
+    threads = ThreadPool(1)
+    answer = threads.apply_async(ask)
+    threads.close()
+    return answer
+
+
+def answered(client: Any, ask: Callable[[], T]) -> T:
+    """Return what is asked of a cluster.
+
+    Raises:
+        UsageError: Its scheduler is silent, or it has no workers any more.
+    """
+    answer, alone_s, limit_s = asked(ask), 0.0, no_workers_s(PATIENCE_S)
+    while not answer.ready():
+        answer.wait(_LOOK_S)
+        looked = asked(client.nthreads)
+        looked.wait(PATIENCE_S)
+        if not (looked.ready() or answer.ready()):
+            raise _lost()
+        alone_s = 0.0 if answer.ready() or looked.get() else alone_s + _LOOK_S
+        if alone_s >= limit_s:
+            raise _deserted()
+    result: T = answer.get()
+    return result
+
+
 class DaskErrors:
     """Around what is asked of a cluster: tells in one line what is wrong with that."""
 
@@ -92,11 +138,7 @@ class DaskErrors:
                 come.
         """
         if type(error).__name__ in _DROPPED:
-            raise UsageError(
-                "no Dask worker was left, and none came in time "
-                "(DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT); nothing was written; start "
-                "workers, then run again."
-            ) from error
+            raise _deserted() from error
         if error is not None and self._is_lost(error):
             raise _lost() from error
         if isinstance(error, Exception) and not isinstance(error, NsysLlmError):
@@ -108,6 +150,13 @@ class DaskErrors:
         # Who asks while the client tries to connect again is told of a timeout, as of any file.
         unanswered = isinstance(error, (OSError, RuntimeError)) and self._client.status != "running"
         return unanswered or bool(_LOST & {base.__name__ for base in type(error).__mro__})
+
+
+def _deserted() -> UsageError:
+    return UsageError(
+        "no Dask worker was left, and none came in time; nothing was written; start workers, then "
+        "run again."
+    )
 
 
 def _lost() -> UsageError:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.run.dask_errors import DaskErrors, mute_dask, refuse_other_versions
+from nsys_llm.run.dask_errors import DaskErrors, answered, mute_dask, refuse_other_versions
 
 T = TypeVar("T")
 Chunks = Sequence[Any]
@@ -124,36 +124,40 @@ class DaskFutures(Executor):
     def __init__(self, client: Any) -> None:
         self._client = client
         with DaskErrors(client):
-            refuse_other_versions(client)
+            answered(client, lambda: refuse_other_versions(client))
 
     @property
     def workers_n(self) -> int:
         """Threads of all workers of the cluster."""
         with DaskErrors(self._client):
-            return max(sum(self._client.nthreads().values()), 1)
+            return max(sum(answered(self._client, self._client.nthreads).values()), 1)
 
     def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """See `Executor.reduce`."""
+        with DaskErrors(self._client):
+            return answered(self._client, lambda: self._reduced(function, chunks, merge, done))
+
+    def _reduced(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         from distributed import as_completed
 
-        with DaskErrors(self._client):
-            tasks = self._client.map(function, chunks, pure=False)
-            sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
-            # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
-            mapped = as_completed(tasks)
-            while len(tasks) > 1:
-                pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
-                tasks = [
-                    self._client.submit(merge, pair, pure=False) if len(pair) == 2 else pair[0]
-                    for pair in pairs
-                ]
-            for task in mapped:
-                if task.status != "finished":
-                    # The others need not be waited for: raises what went wrong.
-                    task.result()
-                done(sizes[task.key])
-            # From the worker that has it: through the scheduler, its memory would hold it twice.
-            return self._client.gather(tasks[0], direct=True)
+        tasks = self._client.map(function, chunks, pure=False)
+        sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
+        # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
+        mapped = as_completed(tasks)
+        while len(tasks) > 1:
+            pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
+            tasks = [
+                self._client.submit(merge, pair, pure=False) if len(pair) == 2 else pair[0]
+                for pair in pairs
+            ]
+        for task in mapped:
+            if task.status != "finished":
+                # The others need not be waited for: raises what went wrong.
+                task.result()
+            done(sizes[task.key])
+        # From the worker that has it: through the scheduler, its memory would hold it twice.
+        result: T = self._client.gather(tasks[0], direct=True)
+        return result
 
 
 @contextmanager

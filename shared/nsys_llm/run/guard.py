@@ -12,11 +12,13 @@ from typing import Final
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, NsysLlmError
-from nsys_llm.core.open_files import raise_limit
+from nsys_llm.core.limits import require_limits
 from nsys_llm.core.stopping import ended_by_signals
 
 #: Set to anything, it makes an internal error print its traceback.
 _TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
+#: What libraries say where there is no memory to load them, or for a thread.
+_NO_MEMORY: Final = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,10 @@ def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
     def interrupted() -> None:
         console.error(f"interrupted; {_written(console)}.")
 
-    with _Guard(console) as guard, ended_by_signals(interrupted):
-        raise_limit()
-        return run()
+    with _Guard(console) as guard:
+        require_limits()
+        with ended_by_signals(interrupted):
+            return run()
     return RunOutcome(guard.exit_code, None)
 
 
@@ -81,7 +84,9 @@ def _explained(error: Exception, written: str) -> tuple[ExitCode, str]:
             f"a worker process died, possibly out of memory; {written}; "
             "try workers with more memory, or --mode none."
         )
-    if isinstance(error, MemoryError):
+    if isinstance(error, ValueError) and "int_max_str_digits" in str(error):
+        return ExitCode.BAD_INPUT, f"a number has too many digits; {written}."
+    if isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY):
         return ExitCode.BAD_INPUT, (
             f"needs more memory than is available; {written}; analyze fewer ranks at a time "
             "(--ranks), or a part of the capture (--filter-time)."

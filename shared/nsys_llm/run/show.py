@@ -233,7 +233,7 @@ def _of_part(result: Result, what: str) -> tuple[Result, str]:
 def _chosen(fields: Mapping[str, Any], text: str | None) -> list[str]:
     if text is None:
         return list(fields)
-    columns = [name.strip() for name in text.split(",") if name.strip()]
+    columns = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if odd := [name for name in columns if name not in fields]:
         raise _no_column("--columns", odd[0], fields)
     return columns

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.option_files import read_option_file
 from nsys_llm.core.patterns import NamePattern, parse_pattern, require_text
 from nsys_llm.taxonomy.data_files import data_file
 
@@ -87,11 +87,10 @@ def read_phase_map(text: str) -> PhasePairs:
     if all(engine in BUILT_IN for engine in engines):
         return built_in_pairs(engines)
     try:
-        content = Path(text).read_text("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{text}: cannot be read ({error}); give a JSON file, or some of {', '.join(BUILT_IN)}."
-        ) from error
+        content = read_option_file(text)
+    except UsageError as error:
+        said = error.message.rstrip(".")
+        raise UsageError(f"{said}; give a JSON file, or some of {', '.join(BUILT_IN)}.") from error
     try:
         phases = json.loads(content)
     except (ValueError, RecursionError) as error:

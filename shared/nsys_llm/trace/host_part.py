@@ -59,33 +59,17 @@ class HostModule(Exposure):
 
 
 @dataclass(frozen=True)
-class HostFrame:
-    """One function in samples. See the table `host_frames` of the manifest."""
-
-    device_id: int
-    part: str
-    state: str
-    kind: str
-    function: str
-    module: str
-    samples_n: int
-    stacks_n: int
-
-
-@dataclass(frozen=True)
 class HostPart:
     """One rank.
 
     Attributes:
         states: By device and thread; their times add up to the exposed time.
         modules: Samples in CUDA calls and where a thread ran.
-        frames: The most frequent functions in these.
         period_ns: Usual time between two samples of a thread that runs; None without samples.
         steps_n: Steps that are no warm-up.
     """
 
     states: tuple[HostState, ...]
     modules: tuple[HostModule, ...]
-    frames: tuple[HostFrame, ...]
     period_ns: int | None
     steps_n: int

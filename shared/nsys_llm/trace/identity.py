@@ -22,6 +22,8 @@ from nsys_llm.profile.inputs import natural_key
 from nsys_llm.profile.tables import pid_of
 
 _INDEX: Final = "index"
+#: Of a job, as people write it; tables hold 64 bits.
+_RANK: Final = re.compile(r"\d{1,9}", re.ASCII)
 _RANK_IN_NAME: Final = re.compile(r"(?<!local)(?<!local[_-])rank[_\-.=]?(\d+)", re.IGNORECASE)
 
 
@@ -107,19 +109,16 @@ def number_ranks(
     return _labelled(_numbered(ordered, rule, source))
 
 
-def read_rank_map(path: str, labels: Sequence[str]) -> dict[tuple[str, int | None], int]:
+def read_rank_map(path: str, text: str, labels: Sequence[str]) -> dict[tuple[str, int | None], int]:
     """Read a rank map: CSV with the columns file, rank and, where needed, pid.
 
     Args:
         path: The CSV file. Its `file` cells are labels or file names, with or without suffix.
+        text: What stands in it.
 
     Raises:
-        UsageError: The file cannot be read, lacks a column or a number, or leaves out a profile.
+        UsageError: It lacks a column or a number, or leaves out a profile.
     """
-    try:
-        text = Path(path).read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--rank-map {path}: cannot be read ({error}).") from error
     rows = list(csv.DictReader(text.splitlines()))
     if not rows or not {"file", "rank"} <= rows[0].keys():
         raise UsageError(f"--rank-map {path}: needs a first line 'file,rank' or 'file,pid,rank'.")
@@ -127,7 +126,7 @@ def read_rank_map(path: str, labels: Sequence[str]) -> dict[tuple[str, int | Non
     for row in rows:
         # A cell is None where the line is too short.
         file, pid, rank = ((row.get(name) or "").strip() for name in ("file", "pid", "rank"))
-        if not rank.isdecimal() or not (pid or "0").isdecimal():
+        if not _RANK.fullmatch(rank) or not (pid or "0").isdecimal():
             raise UsageError(f"--rank-map {path}: '{file}' has the rank '{rank}'; write 0, 1, ...")
         key = _bare(file), int(pid) if pid else None
         if mapped.setdefault(key, int(rank)) != int(rank):

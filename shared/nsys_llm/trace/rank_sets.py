@@ -25,17 +25,17 @@ INPUT: Final = "input"
 COMPARED: Final = (BASELINE, INPUT)
 
 
-def read_rank_maps(path: str | None, inputs: Sequence[ProfileInput]) -> RankMaps:
-    """Read the rank map for each side; nothing without a path.
+def read_rank_maps(file: tuple[str, str] | None, inputs: Sequence[ProfileInput]) -> RankMaps:
+    """Read the rank map for each side; nothing without a file, which is its path and its text.
 
     Raises:
-        UsageError: The file cannot be read, or does not number the profiles of a side.
+        UsageError: It does not number the profiles of a side.
     """
-    if not path:
+    if not file:
         return {}
     sides = dict.fromkeys(profile.side for profile in inputs)
     return {
-        side: read_rank_map(path, [profile.label for profile in inputs if profile.side == side])
+        side: read_rank_map(*file, [profile.label for profile in inputs if profile.side == side])
         for side in sides
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 import pytest
 from host_truth import HostTruth
@@ -102,22 +102,3 @@ def test_samples_are_counted_apart_by_state(truth, tables):
         assert rows.loc[rows["module_class"] == name, "samples_n"].sum() == n
         inside = [key for tid, key, where, _ in truth.sampled if (tid, where) == (55072, state)]
         assert sum(files[name] in truth.modules[key] for key in inside) == n
-
-
-def test_functions_are_those_of_the_stacks_in_the_warm_up(truth, tables):
-    low, high = next(row[:2] for row in truth.ranges if row[2] == "Warm-up")
-    told = defaultdict(dict)
-    for row in records(tables["host_frames"]):
-        where = row["part"], row["state"], row["kind"], row["stacks_n"]
-        told[where][row["function"], row["module"]] = row["samples_n"]
-    expected = {}
-    for state in ("running", "cuda_call"):
-        inside = [key for _, key, where, at in truth.sampled if where == state and low <= at < high]
-        (_, leaves_n, counts), (_, stacks_n, _) = truth.functions(inside, ())
-        most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:20]
-        expected["warm-up", state, "leaf", leaves_n] = dict(most)
-        assert stacks_n < 30  # one in four has more than one frame
-    assert told == expected
-    assert (
-        expected["warm-up", "running", "leaf", 75]["_PyEval_EvalFrameDefault", "python3.12"] == 23
-    )

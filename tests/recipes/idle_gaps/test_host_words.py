@@ -62,7 +62,7 @@ def test_the_range_and_the_call_of_the_c_library_are_in_the_title(tmp_path):
     assert "--sample=process-tree" in finding["record"]
 
 
-def test_garbage_collected_elsewhere_is_no_advice_and_functions_are_apart_by_state(tmp_path):
+def test_garbage_collected_elsewhere_is_no_advice(tmp_path):
     trace = reader(11)
     for step in range(11):
         for at in range(4):
@@ -73,41 +73,6 @@ def test_garbage_collected_elsewhere_is_no_advice_and_functions_are_apart_by_sta
     finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
     assert "83.3 % in `read`" in finding["title"]
     assert "prefetch" in finding["recommendation"]
-    assert frames_of(tables) == {
-        ("step", "running", "leaf", "gc_collect_main", "python3.12", 40, 40),
-        ("step", "cuda_call", "leaf", "cuLaunch", "libcuda.so.1", 40, 40),
-    }
-
-
-def frames_of(tables):
-    names = ("part", "state", "kind", "function", "module", "samples_n", "stacks_n")
-    return {tuple(row[name] for name in names) for row in records(tables["host_frames"])}
-
-
-def test_functions_are_innermost_and_the_first_of_the_program_in_stacks(tmp_path):
-    model = "/home/me/model.so"
-    stacks = [
-        *2 * [[("malloc", "/lib/libc.so.6"), ("empty", "/torch/libtorch_cpu.so"), ("f", model)]],
-        [("forward", model), ("main", PYTHON), ("f", model)],
-        [("eval", PYTHON), ("0x12", model)],  # no name
-        [("alone", model)],  # no more of the stack was taken
-        [],
-    ]
-    trace = reader(11)
-    for step in range(11):
-        for nth, stack in enumerate(stacks):
-            trace.cpu_sample(stack, start_ns=(1000 * step + 910 + nth) * US)
-        for nth in range(2):  # 20 samples say nothing
-            trace.cpu_sample([("cuLaunch", model)], start_ns=(1000 * step + 601 + nth) * US)
-    # Ten gaps.
-    assert frames_of(quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))) == {
-        ("step", "running", "leaf", "malloc", "libc.so.6", 20, 50),
-        ("step", "running", "leaf", "forward", "model.so", 10, 50),
-        ("step", "running", "leaf", "eval", "python3.12", 10, 50),
-        ("step", "running", "leaf", "alone", "model.so", 10, 50),
-        ("step", "running", "program", "empty", "libtorch_cpu.so", 20, 40),
-        ("step", "running", "program", "forward", "model.so", 10, 40),
-    }
 
 
 def test_the_path_of_step_budget_says_the_same(tmp_path):
@@ -243,7 +208,7 @@ def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(coun
 def test_what_linux_allows_says_whether_samples_are_of_user_mode(level, kernel_n, user_mode):
     where = (0, 1, "host_no_cuda", "step", None, "running")
     modules = [HostModule(*where, "python", 30, 0), HostModule(*where, "kernel", kernel_n, 0)]
-    part = HostPart((), tuple(modules[: 1 + kernel_n]), (), period_ns=100, steps_n=10)
+    part = HostPart((), tuple(modules[: 1 + kernel_n]), period_ns=100, steps_n=10)
     facts = SimpleNamespace(sample_period_ns=0, paranoid_level=level)
     columns = host_tables([(Rank(RankKey("a", 0), 0, "0", None, facts), part)])["host_modules"]
     assert columns["user_mode"].tolist() == (1 + kernel_n) * [user_mode]
@@ -262,7 +227,6 @@ def test_what_is_missing_is_counted_over_all_ranges(ranges_n, on_core_ns, sample
     part = HostPart(
         tuple(HostState(*of, None, on_core_ns, on_core_ns, None, 0) for of in where),
         tuple(HostModule(*of, "python", each_n, 0) for of in where[:sampled_n]),
-        (),
         period_ns=100,
         steps_n=10,
     )

@@ -148,4 +148,3 @@ def test_gpus_of_different_peaks_have_no_efficiency(tmp_path):
     columns = "rate_gb_s peak_gb_s efficiency_pct judgement"
     assert rows(frames["bandwidth"], columns) == [(2.0, None, None, None)]
     assert frames["memops"]["peak_gb_s"].tolist() == [4800.0, 3350.0]
-    assert rows(frames["all_memops"], "rate_gb_s peak_gb_s peak_pct") == [(4.0, None, None)]

@@ -52,3 +52,15 @@ def test_a_very_deep_stack_says_how_many_frames_are_left_out(tmp_path):
     trace.api("cudaFree_v3020", start_ns=1, end_ns=3, callchain_id=stack)
     (text,) = tables(tmp_path, trace)["callstacks"]["stack"]
     assert text.endswith("f62 < f63 < (6 more frames)")
+
+
+def test_with_anonymize_the_class_of_a_library_stands_for_its_name(tmp_path):
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=9)
+    paths = ["/home/me/secret.so", "/opt/torch/lib/secret.so", "/lib/libc.so.6", ""]
+    for nth, path in enumerate(paths):
+        stack = trace.call_stack([f"0x7f1{nth}", "main"], module=path)
+        trace.api("cudaFree_v3020", start_ns=1 + nth, end_ns=2 + nth, callchain_id=stack)
+    stacks = tables(tmp_path, trace, "--anonymize")["callstacks"]
+    classes = ["other", "framework", "c_library", "unresolved"]
+    told = [f"{name}!0x7f1{nth} < main" for nth, name in enumerate(classes)]
+    assert sorted(stacks["stack"]) == sorted(told)

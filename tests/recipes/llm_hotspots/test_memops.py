@@ -75,27 +75,6 @@ def test_rates_are_held_against_the_memory_where_it_is_the_limit(tables):
     ]
 
 
-def test_over_all_ranks_percentiles_are_those_of_all_operations(tables):
-    memops = tables["all_memops"]
-    # Pinned HtoD: 10, 6 and 3 ns; 50, 30 and 7 bytes.
-    assert rows(memops, "kind pageable ranks_n ops_n size_bytes median_bytes p50_ns")[0] == (
-        "HtoD",
-        False,
-        2,
-        3,
-        87,
-        30,
-        6.0,
-    )
-    assert rows(memops, "total_ns union_ns exposed_ns rate_gb_s")[0] == (19, 17, 6, 87 / 19)
-    assert rows(memops, "kind ranks_n total_ns")[1:] == [
-        ("DtoD", 1, 4),
-        ("HtoD", 1, 3),
-        ("memset", 1, 2),
-    ]
-    assert memops["total_ns"].sum() == tables["memops"]["total_ns"].sum()
-
-
 def test_a_window_clips_times_and_counts_whole_operations_that_start_in_it(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=10, end_ns=20)
     trace.memcpy("HtoD", start_ns=4, end_ns=14, size_bytes=50)
@@ -141,12 +120,10 @@ def test_an_impossible_size_makes_bytes_and_rates_unknown_and_nothing_else(tmp_p
     frames = tables_of(tmp_path / "o", *paths)
     columns = "ops_n total_ns size_bytes median_bytes rate_gb_s"
     assert rows(frames["memops"], columns) == [(2, 8, None, None, None)] * 3
-    assert rows(frames["all_memops"], columns) == [(6, 24, None, None, None)]
 
 
 def test_a_rank_without_copies_has_no_rows_and_says_why(tmp_path):
     TraceBuilder().kernel("k", start_ns=0, end_ns=2).write_sqlite(tmp_path / "t.sqlite")
     frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
-    for table in ("memops", "all_memops"):
-        assert frames[table].empty
+    assert frames["memops"].empty
     assert rows(frames["coverage"], "op table_present")[1] == ("memcpy", False)

@@ -353,7 +353,6 @@ def test_a_number_that_counts_up_on_one_rank_is_hidden_on_all(tmp_path):
     frames = quick(written(counting, tmp_path, "rank0"), written(alone, tmp_path, "rank1"))
     assert rows(frames["ranges"], "name ranks_n instances_n self_ns") == [("step #", 2, 5, 6)]
     assert rows(frames["range_tree"], "path self_ns") == [("step #", 6)]
-    assert rows(frames["rank_ranges"], "rank name self_ns") == [(0, "step #", 3), (1, "step #", 3)]
 
 
 def test_domains_are_told_apart_and_shown(tmp_path):

@@ -189,7 +189,7 @@ def test_of_very_many_configurations_small_ones_are_one_row(tmp_path, monkeypatc
     for name, limit in (("MANY", 100), ("MOST_SLOW", 6), ("LEAST_PCT", 2)):
         monkeypatch.setattr(shown, name, limit)
     some = tables(tmp_path / "some", folder, options=["--top", "6"])
-    for name in ("outliers", "tail_ranks", "tail_durations", "findings"):
+    for name in ("outliers", "tail_ranks", "findings"):
         assert some[name].equals(every[name])
     ranks = every["rank_tails"].groupby(["name", "rank"])["total_ns"].sum()
     large = ranks[ranks >= 0.02 * ranks.groupby("rank").transform("sum")].reset_index()

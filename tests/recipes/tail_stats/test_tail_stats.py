@@ -166,17 +166,6 @@ def test_a_window_clips_the_time_and_counts_what_starts_in_it(tmp_path):
     assert rows(frames["outliers"], columns) == [(120, 2, 2)]
 
 
-def test_durations_of_the_worst_are_counted_in_bins(two_ranks):
-    bins = two_ranks["tail_durations"]
-    assert rows(bins, "label low_ns high_ns launches_n up_to_pct")[:4] == [
-        ("k [1x1x1 / 32x1x1]", 3, 4, 1, 20.0),
-        ("k [1x1x1 / 32x1x1]", 4, 5, 2, 60.0),
-        ("k [1x1x1 / 32x1x1]", 5, 6, 1, 80.0),
-        ("k [1x1x1 / 32x1x1]", 9, 11, 1, 100.0),
-    ]
-    assert bins["launches_n"].sum() == 8
-
-
 def test_names_follow_the_option_and_communication_the_demangled_name(tmp_path):
     name = "ncclDevKernel_AllReduce_Sum(ncclArgs)"
     builder = trace(4, name=name).kernel("void plain<int>(int)", start_ns=300, duration_ns=4)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -22,27 +21,14 @@ from nsys_llm.analyses.host.states import (
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import small_blocks
-from nsys_llm.numeric.grouping import distinct, distinct_codes, distinct_rows, exact_sums
+from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.host_modules import collects_garbage, module_class
 from nsys_llm.taxonomy.idle_causes import AFTER_LAST, CAUSE_NAMES, NO_API, QUEUED, UNRESOLVED
-from nsys_llm.trace.coded_names import text_of
-from nsys_llm.trace.host_part import (
-    LEAST_SAMPLES,
-    SAMPLED,
-    HostFrame,
-    HostModule,
-    HostPart,
-    HostState,
-    Where,
-)
+from nsys_llm.trace.host_part import SAMPLED, HostModule, HostPart, HostState, Where
 from nsys_llm.trace.rank_trace import RankTrace
 
-#: Functions of each kind that are kept of one part of the run and state.
-_MOST_FRAMES: Final = 20
-#: Files of these classes are a framework's or the model's own.
-_PROGRAM: Final = ("framework", "other")
 #: Gaps that are named after these were exposed to no thread: most, where a host runs ahead.
 _HIDDEN: Final = (QUEUED, NO_API, AFTER_LAST, UNRESOLVED)
 _Counted = tuple[Where, int, int, int]
@@ -70,16 +56,10 @@ def host_part(view: RankView) -> HostPart | None:
         return None
     group, state, row = np.concatenate([of.samples for of in sums], axis=1)
     owner = np.repeat(np.arange(len(sums)), [of.samples.shape[1] for of in sums])
-    whose = np.stack((owner, group, state))
-    leaf, program, is_deep = _stacks(trace, row)
-    frames = (
-        _frames(_counted(sums, [*whose[:, kept], *found[:, kept]]), trace.strings, kind)
-        for kind, found, kept in (("leaf", leaf, leaf[0] != -1), ("program", program, is_deep))
-    )
+    counted = _counted(sums, [owner, group, state, *_leaves(trace, row)])
     return HostPart(
         tuple(told for of in sums for told in of.rows()),
-        tuple(_modules(_counted(sums, [*whose, *leaf]), trace.strings)),
-        tuple(chain.from_iterable(frames)),
+        tuple(_modules(counted, trace.strings)),
         threads.records.period_ns({of.thread: of.sample_ns for of in sums}),
         0 if steps is None else int((~steps.warmup).sum()),
     )
@@ -155,25 +135,16 @@ class _Sums:
             yield HostState(*where, ns, known_ns, *longest.get(of, (None, 0)))
 
 
-def _stacks(trace: RankTrace, rows: IntArray) -> tuple[IntArray, IntArray, Any]:
-    """Return the innermost frame of each sample, by its row, and the first one of the program.
+def _leaves(trace: RankTrace, rows: IntArray) -> IntArray:
+    """Return file and function of each sample's innermost frame, by the sample's row.
 
-    Ids of file and function, -1 for none, shape (2, samples); and whether a sample has more than
-    one frame, shape (samples,).
+    Ids, -1 for none, shape (2, samples).
     """
     none = Table.empty(("id", "depth", "symbol_id", "module_id"))
     frames = trace.tables.get("sample_frames", none)
     wanted = trace.tables["cpu_samples"]["id"][rows] if rows.size else rows
     frames = frames.take(np.isin(frames["id"], wanted))
     frames = frames.take(np.lexsort((frames["depth"], frames["id"])))
-    paths = distinct(frames["module_id"]).tolist()
-    paths = [key for key in paths if module_class(trace.strings.get(key, "")) in _PROGRAM]
-    program = frames.take(np.isin(frames["module_id"], paths))
-    is_deep = np.isin(wanted, frames["id"][frames["depth"] > 0])
-    return _first(frames, wanted), _first(program, wanted), is_deep
-
-
-def _first(frames: Table, wanted: IntArray) -> IntArray:
     at = np.searchsorted(frames["id"], wanted)
     at = np.where(np.append(frames["id"], NULL_INT)[at] == wanted, at, -1)
     return np.stack([np.append(frames[name], -1)[at] for name in ("module_id", "symbol_id")])
@@ -199,19 +170,3 @@ def _modules(samples: Iterator[_Counted], strings: Mapping[int, str]) -> Iterato
         collecting_n[of] += n * collects_garbage(strings.get(name, ""))
     for of, n in samples_n.items():
         yield HostModule(*of[0], of[1], n, collecting_n[of])
-
-
-def _frames(
-    samples: Iterator[_Counted], strings: Mapping[int, str], kind: str
-) -> Iterator[HostFrame]:
-    """Yield the most frequent functions of each device, part and state."""
-    counts = defaultdict[tuple[int, str, str], Counter[tuple[str, str]]](Counter)
-    for (device_id, _, _, part, _, state), path, name, n in samples:
-        file = strings.get(path, "").rpartition("/")[2]  # folders may hold a user's name
-        counts[device_id, part, state][text_of(name, strings), file] += n
-    for of, found in counts.items():
-        if (stacks_n := found.total()) < LEAST_SAMPLES:
-            continue
-        named = [item for item in found.items() if not item[0][0].startswith(("0x", "["))]
-        for frame, n in sorted(named, key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]:
-            yield HostFrame(*of, kind, *frame, n, stacks_n)
