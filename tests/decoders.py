@@ -1,4 +1,4 @@
-"""Both decoders of SQLite's pages, for tests that run with each."""
+"""The compiled leaf and the driver, for tests that read SQLite with each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from unittest import mock
 
 from nsys_llm.profile.sqlite import native
 
-#: What is built here; on a machine without a compiler numpy's alone.
-DECODERS: Final = ("numpy", "native") if native.library() else ("numpy",)
+#: What is there; on a machine without a compiler the driver alone.
+DECODERS: Final = ("adbc", "native") if native.library() else ("adbc",)
 
 
 @contextmanager
 def decoded_by(name: str) -> Iterator[None]:
-    """Have one of them take pages apart."""
+    """Have one of them read large tables."""
     library = native.library() if name == "native" else None
     with mock.patch.object(native, "library", return_value=library):
         assert native.decoder() == name

@@ -32,7 +32,7 @@ from nsys_llm.view.text import (
 _NUMBER = re.compile(r"(?<![\w.#-])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 #: Ranks, stages, layers, steps and devices that a sentence names by their numbers.
 _NAMED = re.compile(
-    r"\b(?:ranks?|stages?|GPU|device|steps?|layers?) ((?:\d+(?:-\d+)?)(?:(?:, | and | to )\d+)*)",
+    r"\b(?:ranks?|stages?|GPU|device|steps?|layers?) ((?:\d+(?:-\d+)?)(?:(?:, ?| and | to )\d+)*)",
     re.I,
 )
 #: Columns that say whose a row is, where it is not one rank's.
@@ -135,6 +135,8 @@ def _clauses(text: str) -> list[str]:
     """Return the parts of a sentence between colons, semicolons and commas outside of names."""
     parts = [""]
     for code, part in spans(text):
+        # A list of ranks is one thing.
+        part = _NAMED.sub(lambda ranks: ranks[0].replace(", ", ","), part)
         pieces = [part] if code else re.split(r"[:;,] ", part)
         parts[-1] += pieces[0] if not code else f"`{part.strip('`')}`"
         parts += [] if code else pieces[1:]

@@ -361,7 +361,7 @@ def fake_python(folder: Path, **answer: object) -> str:
     path = folder / "python3"
     oldest = {name: oldest for name, (oldest, _) in requirements(ROOT).items()}
     packages = oldest | answer.pop("packages", {})
-    answer = {"ours": None, "decoder": "numpy", "packages": packages, **answer}
+    answer = {"ours": None, "decoder": "adbc", "packages": packages, **answer}
     answer = {"version": [3, 11, 7], "takes": True, **answer}
     path.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
     path.chmod(0o755)
@@ -370,7 +370,7 @@ def fake_python(folder: Path, **answer: object) -> str:
 
 OURS = ["1.0.0", "/site/nsys_llm"]
 CHECKS = {
-    "ready": ({"ours": OURS}, True, 0, ["ready: ", "in it: 1.0.0", "14.0.1\n", "pages: numpy,"]),
+    "ready": ({"ours": OURS}, True, 0, ["ready: ", "in it: 1.0.0", "14.0.1\n", "pages: adbc,"]),
     "compiled": ({"ours": OURS, "decoder": "native"}, True, 0, ["of SQLite pages: native\n"]),
     "not placed": ({"ours": OURS}, False, 1, ["in it: none", "install.py --nsys"]),
     "no package": ({}, False, 1, ["nsys_llm: missing", "fix it: python3 install.py --nsys"]),

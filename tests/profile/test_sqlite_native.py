@@ -1,4 +1,4 @@
-"""The compiled decoder of SQLite's pages: numpy's twin, used where it was built, and only there."""
+"""The compiled decoder of SQLite's pages, used where it was built, and only there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pytest
 from decoders import DECODERS
 from effort import over_seeds
 
-from nsys_llm.profile.sqlite import cells, native
-from nsys_llm.profile.sqlite.cells import PADDING_BYTES, Bytes, PageShape, UnexpectedCell
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.sqlite import native
+from nsys_llm.profile.sqlite.native import PADDING_BYTES, Bytes, PageShape, UnexpectedCell
 
 SOURCE = Path(__file__).parents[2] / "shared/nsys_llm/profile/sqlite/leaf.c"
 HAMMER = Path(__file__).with_name("hammer_leaf.c")
@@ -55,9 +56,9 @@ def leaf_pages(folder: Path, page_bytes: int) -> bytes:
 
 
 def mutated(pages: bytes, page_bytes: int, random: Random) -> bytes:
-    """Return some pages of these with some bytes changed."""
-    first = random.randrange(len(pages) // page_bytes - 2) * page_bytes
-    some = bytearray(pages[first : first + random.randint(1, 3) * page_bytes])
+    """Return one page of these with some bytes changed."""
+    first = random.randrange(len(pages) // page_bytes) * page_bytes
+    some = bytearray(pages[first : first + page_bytes])
     for _ in range(random.choice((0, 1, 1, 2, 9))):
         # Where cells begin is told at the begin of a page.
         reach = random.choice((12, len(some)))
@@ -65,28 +66,49 @@ def mutated(pages: bytes, page_bytes: int, random: Random) -> bytes:
     return bytes(some)
 
 
-def outcome(decode, raw: Bytes, shape: PageShape, columns: list[int]) -> object:
+def outcome(raw: Bytes, shape: PageShape, columns: list[int]) -> list[list[int]] | None:
+    """Return the rows of some pages; None where they are refused."""
     try:
-        return [column.tolist() for column in decode(raw, shape, FIELDS_N, columns)]
+        read = native.leaf_integers(raw, shape, FIELDS_N, columns)
     except UnexpectedCell:
-        return "unexpected"
+        return None
+    return [list(row) for row in zip(*(column.tolist() for column in read), strict=True)]
+
+
+def said(path: Path, page: bytes, shape: PageShape, columns: list[int]) -> list[list[int]] | None:
+    """Return what SQLite says of a table that is this page; None where it calls it damaged."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA page_size = {shape.page_bytes}")
+        database.execute("CREATE TABLE t (a INT, b TEXT, c INT, d INT, e INT, f INT)")
+        database.commit()
+    whole = bytearray(path.read_bytes())
+    whole[20] = shape.page_bytes - shape.usable_bytes
+    whole[shape.page_bytes :] = page
+    path.write_bytes(whole)
+    names = ", ".join(f"coalesce({'abcdef'[column]}, {NULL_INT})" for column in columns)
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            return [list(row) for row in database.execute(f"SELECT {names} FROM t")]
+    except sqlite3.DatabaseError:
+        return None
 
 
 @compiled
 @over_seeds(range(600), each_n=100)
-def test_it_gives_the_numbers_of_numpy_or_refuses_the_same_pages(leaves, seed):
+def test_it_gives_the_numbers_of_sqlite_or_refuses_a_page(leaves, seed, tmp_path_factory):
     random = Random(seed)
     page_bytes = random.choice(PAGE_BYTES)
-    shape = PageShape(page_bytes, page_bytes - random.choice((0, 0, 0, 8)))
-    pages = mutated(leaves[page_bytes], page_bytes, random)
+    shape = PageShape(page_bytes, page_bytes - random.choice((0, 0, 0, 8)) * (page_bytes > 512))
+    page = mutated(leaves[page_bytes], page_bytes, random)
     columns = random.sample((0, 2, 3, 4, 5, 1) if random.random() < 0.1 else (0, 2, 3, 4, 5), 3)
-    # What lies behind the pages has no say.
+    # What lies behind the page has no say.
     zeros, noise = (
-        np.frombuffer(pages + behind, dtype=np.uint8)
+        outcome(np.frombuffer(page + behind, dtype=np.uint8), shape, columns)
         for behind in (bytes(PADDING_BYTES), random.randbytes(PADDING_BYTES))
     )
-    expected = outcome(cells.leaf_integers, zeros, shape, columns)
-    assert outcome(native.leaf_integers, noise, shape, columns) == expected
+    assert zeros == noise
+    expected = said(tmp_path_factory.mktemp("page") / "t.sqlite", page, shape, columns)
+    assert zeros is None or expected is None or zeros == expected
 
 
 @compiled
@@ -108,21 +130,21 @@ def forgotten(monkeypatch):
 @pytest.mark.parametrize("word", ["0", "false", "OFF"])
 def test_a_variable_switches_it_off(word, monkeypatch, forgotten):
     monkeypatch.setenv("NSYS_LLM_NATIVE", word)
-    assert (native.library(), native.decoder()) == (None, "numpy")
+    assert (native.library(), native.decoder()) == (None, "adbc")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no library"])
-def test_without_a_library_that_loads_it_is_numpy(tmp_path, monkeypatch, forgotten, content):
+def test_without_a_library_that_loads_the_driver_reads(tmp_path, monkeypatch, forgotten, content):
     monkeypatch.setattr(native, "__file__", str(tmp_path / "native.py"))
     if content is not None:
         (tmp_path / "_leaf.so").write_bytes(content)
-    assert native.decoder() == "numpy"
+    assert native.decoder() == "adbc"
 
 
 @compiled
 def test_a_library_of_another_version_is_left_alone(monkeypatch, forgotten):
     monkeypatch.setattr(native, "_ABI", -1)
-    assert native.decoder() == "numpy"
+    assert native.decoder() == "adbc"
 
 
 @pytest.mark.skipif(not os.environ.get("NSYS_LLM_TEST_NATIVE"), reason="no compiler is promised")

@@ -8,19 +8,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from decoders import DECODERS, decoded_by
+from decoders import DECODERS
 from effort import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.sqlite import cells as sqlite_cells
 from nsys_llm.profile.sqlite import pages as sqlite_pages
 from nsys_llm.profile.sqlite import sqlite_profile
-from nsys_llm.profile.sqlite.cells import UnexpectedCell
+from nsys_llm.profile.sqlite.native import UnexpectedCell
 from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 
@@ -41,10 +39,7 @@ ROWS = st.lists(st.tuples(INTEGERS, TEXTS, INTEGERS, INTEGERS), max_size=60)
 OF_FUNCTION = [HealthCheck.function_scoped_fixture]
 
 
-@pytest.fixture(params=DECODERS, autouse=True)
-def decoder(request):
-    with decoded_by(request.param):
-        yield request.param
+pytestmark = pytest.mark.skipif("native" not in DECODERS, reason="the library was not built here")
 
 
 def made(path: Path, rows: Sequence[Sequence[Any]], then: str = "", page_bytes: int = 512) -> Path:
@@ -139,21 +134,6 @@ def test_what_is_not_simple_is_left_to_sqlite(tmp_path, row, then):
     path = made(tmp_path / "r.sqlite", [(1, None, 2, 3), row], then)
     with pytest.raises(UnexpectedCell):
         decoded(path, fields_n=5 if "ADD" in then else 4)
-
-
-@pytest.mark.parametrize("decoder", ["numpy"], indirect=True)
-def test_too_many_kinds_of_rows_are_left_to_sqlite(tmp_path, monkeypatch):
-    rows = [(value, None, value, 1) for value in EDGES]
-    monkeypatch.setattr(sqlite_cells, "_MOST_KINDS", 5)
-    with pytest.raises(UnexpectedCell):
-        decoded(made(tmp_path / "r.sqlite", rows))
-
-
-@pytest.mark.parametrize("decoder", ["numpy"], indirect=True)
-def test_equal_digests_of_different_headers_are_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_cells, "_SPREAD", np.uint64(0))
-    with pytest.raises(UnexpectedCell):
-        decoded(made(tmp_path / "r.sqlite", [(1, None, 2, 3), (300, None, 2, 3)]))
 
 
 def test_a_file_that_changes_meanwhile_is_left_to_sqlite(tmp_path, monkeypatch):

@@ -170,7 +170,7 @@ def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: st
     _check_packages(report, needed, probed["packages"], fixes)
     _check_ours(report, checkout_version(root), probed["ours"], script, fixes)
     if decoder := probed["decoder"]:
-        slower = ", slower: no library was built, or it is switched off" * (decoder == "numpy")
+        slower = ", slower: no library was built, or it is switched off" * (decoder == "adbc")
         report.say(f"  decoder of SQLite pages: {decoder}{slower}")
 
 

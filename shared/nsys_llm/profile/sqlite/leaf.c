@@ -1,7 +1,8 @@
-/* Integer columns out of the leaf pages of an SQLite table: cells.py in one pass over the rows.
+/* Integer columns out of the leaf pages of an SQLite table, in one pass over the rows.
 
-   What cells.py refuses is refused here, and all else gives the same numbers. Called by native.py
-   through ctypes, so this knows nothing of Python. The format: https://www.sqlite.org/fileformat2.html,
+   Every place is checked against the bounds of its page and every length against the next before
+   anything is read there; what is not as simple as traces are is refused. Called by native.py through
+   ctypes, so this knows nothing of Python. The format: https://www.sqlite.org/fileformat2.html,
    sections 1.6 (pages and cells) and 2.1 (records). */
 
 #include <stdint.h>

@@ -17,8 +17,13 @@ import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows
-from nsys_llm.profile.sqlite import cells, native
-from nsys_llm.profile.sqlite.cells import PADDING_BYTES, Bytes, PageShape, UnexpectedCell
+from nsys_llm.profile.sqlite.native import (
+    PADDING_BYTES,
+    Bytes,
+    PageShape,
+    UnexpectedCell,
+    leaf_integers,
+)
 
 #: From pages to their columns.
 Decoder = Callable[[IntArray], list[IntArray]]
@@ -61,8 +66,6 @@ def read_integers(
     leaves = _leaves(path, shape, root_page, before.st_size // shape.page_bytes)
     step = max(_BATCH_BYTES // shape.page_bytes, 1)
     batches = [leaves[first : first + step] for first in range(0, leaves.size, step)]
-
-    leaf_integers = native.leaf_integers if native.library() else cells.leaf_integers
 
     def decoded(pages: IntArray) -> list[IntArray]:
         return leaf_integers(_load(path, shape, pages), shape, fields_n, columns)

@@ -25,8 +25,8 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.file_state import Fingerprint, fingerprint
-from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.files import check_file, explained, file_state, read_only_uri
+from nsys_llm.profile.sqlite.native import UnexpectedCell, decoder
 from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.rows import (
     RowSpan,
@@ -186,7 +186,7 @@ class SqliteProfile:
         """Read integers of a large table from its pages, and all else through the driver."""
         if (span := row_span(self._database, source.nsys)) is None:
             return Table.empty(columns)
-        if span.high - span.low >= _LARGE_ROWS:
+        if decoder() == "native" and span.high - span.low >= _LARGE_ROWS:
             with suppress(UnexpectedCell):  # then the driver reads, or explains, the table
                 return self._past_driver(source, columns, span)
         return self._bulk(source, columns)
