@@ -76,6 +76,7 @@ PLANTS: Final[tuple[Builder, ...]] = (
     job_plants.random_equals,
     job_plants.equal_ranks,
     rank_plants.pauses_of_gpu,
+    rank_plants.context_ring,
 )
 KINDS: Final = {plant.__name__: plant for plant in PLANTS}
 HEALED: Final = "/healed"
