@@ -114,7 +114,10 @@ def context_ring(dice: Random, fault: bool) -> Planted:
             for _ in range(rounds_n):
                 moved = make.reduce(moved_ns, name=SEND_RECV, stream=COMM_STREAM)
                 moved = replace(moved, work=replace(moved.work, ring=True))
-                attention, waits = make.kernel(FLASH_3, kernel_ns * longer), make.join(COMM_STREAM, 7)
+                attention, waits = (
+                    make.kernel(FLASH_3, kernel_ns * longer),
+                    make.join(COMM_STREAM, 7),
+                )
                 beside = [attention, *waits] if hidden else [*waits, attention]
                 launches += [*make.join(7, COMM_STREAM), moved, *beside]
         return launches

@@ -74,7 +74,7 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     if UNRECORDED_WORK in candidates["rule"].tolist():
         return "Most of its work is not recorded, so neither idle time nor a gain is known."
     rows = records(candidates[candidates["kind"] == PERFORMANCE].head(1))
-    gain_pct = float(rows[0]["gain_pct"]) if rows else 0.0
+    gain_pct = float(rows[0]["gain_pct"] or 0.0) if rows else 0.0
     idle_pct = shares.get(IDLE, 0.0)
     said = f"no finding here would gain {format_percent(LEAST_PCT)}"
     if rows:

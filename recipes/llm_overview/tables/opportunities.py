@@ -71,7 +71,9 @@ def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> li
         row = {
             "opportunity": number,
             # A share of the span is as large a share of a mean step.
-            "gain_step_ns": None if step_ns is None else group.price.gain_pct / 100.0 * step_ns,
+            "gain_step_ns": group.price.gain_pct / 100.0 * step_ns
+            if step_ns is not None and group.price.is_known
+            else None,
             "recipe": recipe,
             "recipes": ", ".join(dict.fromkeys(recipe for (recipe, _), _ in group.sources)),
             "findings_n": len(group.sources),

@@ -150,9 +150,9 @@ class _Peer:
         """Return the row with what is told of it."""
         if not self._group.steps.size:
             return replace(row, reason=self._compute.reason)
-        kernel, paused, (verdict, test) = (None, None), None, self._why()
+        kernel, kernel_pct, paused, (verdict, test) = None, None, None, self._why()
         if verdict == "slow_gpu":
-            verdict, *kernel = self._work()
+            verdict, kernel, kernel_pct = self._work()
         # Equal parts of a run are no steps: what falls on a border moves between two.
         if verdict is None and self._gpu.work.has_steps:
             paused = self._paused()
@@ -163,8 +163,8 @@ class _Peer:
         return replace(
             row,
             verdict=verdict,
-            kernel=kernel[0],
-            kernel_pct=kernel[1],
+            kernel=kernel,
+            kernel_pct=kernel_pct,
             more_pct=100.0 * float(np.expm1(np.log1p(self._more_ns / usual_ns).mean())),
             late_ns=float(self._late_ns.mean()) if self._group.meet else None,
             chance=math.exp(test.log_chance) if test.blocks_n else None,
@@ -252,7 +252,7 @@ class _Peer:
         lost_ns = self._late_ns if verdict in _BY_LATENESS else self._more_ns
         others_n, arrivals = len(self._others), self._job.arrivals
         is_told = arrivals is not None and arrivals.are_told(self._alike)
-        if is_told:
+        if arrivals is not None and is_told:
             waits_ns = arrivals.waits_ns(self._alike, self._group.steps)
             last = waits_ns.any(axis=0) & (True if chosen is None else chosen)
             most_ns = int(waits_ns[:, last].sum(axis=1).max(initial=0))
