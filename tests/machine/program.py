@@ -29,7 +29,7 @@ class Work:
         group: Ranks that take part in a collective, ascending. The n-th collective of a name and
             group is the same on all of them.
         blocks: Of the grid of a kernel.
-        ring: Whether a member exchanges with its two neighbors alone, and leaves when both are there.
+        ring: Whether a member exchanges with its two neighbors alone, and leaves when both came.
     """
 
     name: str

@@ -117,8 +117,8 @@ def usual_loss_ns(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> float | None:
 def late_ranks(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> tuple[int, ...]:
     """Return whose hosts are late, of a GPU that loses most: its rank alone, or all that are alike.
 
-    A rank is named alone if it has 60 % of what ranks lose beyond the median of the others, and that
-    is 60 % of what it loses; else those are that lose a quarter as much.
+    A rank is named alone if it has 60 % of what ranks lose beyond the median of the others, and
+    that is 60 % of what it loses; else those are that lose a quarter as much.
     """
     by_rank: dict[int, int] = {}
     for (rank, _), time_ns in losses_ns.items():
