@@ -109,6 +109,22 @@ def test_items_of_the_demo(shared_runs):
     checked(quick_run("llm_overview", shared_runs.ranks("demo") / "baseline"))
 
 
+def test_a_rank_gains_as_much_in_a_recipes_own_report(shared_runs):
+    """A replay, which step_budget alone has, counts and gains less than the others wait."""
+    run = quick_run("llm_overview", shared_runs.ranks("demo") / "baseline")
+    items = run_tables(run)["opportunities"]
+    (rank,) = items[items["cause"] == "rank"].to_dict("records")
+    made = {
+        name: finding.price
+        for name, part in run.parts.items()
+        for finding in part.report.findings
+        if finding.cause and finding.cause.kind == "rank"
+    }
+    assert len(made) > 3
+    assert rank["about_basis"] == "replay"
+    assert {price.gain_ns for price in made.values()} == {rank["gain_ns"]}
+
+
 @pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "public/training_rtx3070ti.sqlite"])
 def test_items_of_real_traces(traces, name):
     checked(quick_run("llm_overview", traces / name))

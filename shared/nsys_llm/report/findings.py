@@ -242,7 +242,12 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     on what is missing first. Gains too small to be shown are left out.
     """
     shown = (finding for finding in findings if finding.severity or finding.kind != PERFORMANCE)
-    return sorted(shown, key=_place)
+    return ordered(shown)
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Return all findings, likewise."""
+    return sorted(findings, key=_place)
 
 
 def _place(finding: Finding) -> tuple[Any, ...]:
