@@ -143,17 +143,14 @@ def host_cause(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> Cause:
 def host_subject(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> dict[str, str]:
     """Return how a title names late hosts, `whose` and `hosts`, and the GPU, `its` and `on`."""
     ranks, ranks_n = late_ranks(losses_ns, gpu), len({rank for rank, _ in losses_ns})
+    rank = f"rank {gpu[0]}"
     if len(ranks) == 1:
-        return {
-            **dict.fromkeys(("whose", "hosts"), f"Rank {ranks[0]}'s host"),
-            "its": "its",
-            "on": "",
-        }
-    some = "both" if ranks_n == 2 else f"all {ranks_n}"
-    names = f"ranks {listed([str(rank) for rank in ranks[:_MOST_NAMED]])}"
+        host = f"Rank {gpu[0]}'s host"
+        return {"whose": host, "hosts": host, "its": "its", "on": ""}
+    names = f"ranks {listed([*map(str, ranks)])}"
     if len(ranks) > _MOST_NAMED:
         names = f"{len(ranks)} of {ranks_n} ranks"
-    names = f"{some} ranks" if len(ranks) == ranks_n else names
-    rank = f"rank {gpu[0]}"
+    if len(ranks) == ranks_n:
+        names = "both ranks" if ranks_n == 2 else f"all {ranks_n} ranks"
     said = {"whose": f"On {names} the host", "hosts": f"Hosts of {names}"}
     return said | {"its": f"{rank}'s", "on": rank}

@@ -169,25 +169,17 @@ class _Prices:
         waiting_ns = 0 if self._is_held else walls.detail_ns(gpu, wall.COMMUNICATION, wall.WAITING)
         share = max(row.get("more_pct") or 0.0, 0.0) / 100.0
         more_ns = walls.class_ns(*gpu, wall.COMPUTE) * share / (1.0 + share)
-        late_ns = (row.get("late_ns") or 0.0) * (
-            self._replays.steps.in_span(gpu, walls.span_ns(*gpu)) or 0.0
-        )
+        steps_n = self._replays.steps.in_span(gpu, walls.span_ns(*gpu)) or 0.0
+        late_ns = (row.get("late_ns") or 0.0) * steps_n
         bound_ns = most_ns
         if judged_ns is not None:
             bound_ns = max(judged_ns, more_ns, late_ns, idle_ns * is_late)
         text = None if most_ns is None else self._replays.of_rank(gpu[0])
-        host = wall.IDLE, wall.COMMUNICATION
+        host, work = (wall.IDLE, wall.COMMUNICATION), (wall.COMPUTE, wall.COPIES, wall.IDLE)
         return {
             "host": _Size(host, host_ns, idle_ns, "host=0"),
             "wait": _Size(host, None, None, f"wait:{name}", host_ns + waiting_ns),
-            "rank": _Size(
-                (wall.COMPUTE, wall.COPIES, wall.IDLE),
-                bound_ns,
-                judged_ns,
-                text,
-                judged_ns,
-                measured_ns=max(more_ns, late_ns),
-            ),
+            "rank": _Size(work, bound_ns, judged_ns, text, judged_ns, max(more_ns, late_ns)),
             "stages": _Size((wall.COMPUTE,), bound_ns or more_ns, judged_ns),
         }
 
