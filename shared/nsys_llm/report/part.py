@@ -8,6 +8,8 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.findings import ordered
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.report import Report, all_findings, build_report, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
@@ -45,11 +47,14 @@ def finished(
     Args:
         look: Fills tables that `run_tables` leaves empty; None leaves them so.
         tables: Those of `run_tables`, where they are made.
-        every: In an overview those of all its recipes: what gives the prices.
+        every: In an overview those of all its recipes, which give the prices; what these make
+            small stays listed.
     """
     tables = dict(run_tables(run) if tables is None else tables)
     if look is not None:
         tables |= look(run, tables)
-    findings = all_findings(run, tables, every)
+    findings = all_findings(run, tables)
+    if every is not None:
+        findings = ordered(priced(findings, every))
     tables["findings"] = findings_table(run.manifest, findings)
     return Part(run, tables, build_report(run, tables, findings))

@@ -25,7 +25,6 @@ from nsys_llm.report.findings import (
     finding_columns,
     finding_record,
     opportunities,
-    ordered,
     ranked,
     remarks,
 )
@@ -122,17 +121,12 @@ EXTRA_HEADING: Final = "Extras of this capture"
 NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do not add up."
 
 
-def all_findings(run: Run, tables: Tables, every: Tables | None = None) -> list[Finding]:
-    """Return the findings of a run in order: the recipe's own and those that all recipes share.
-
-    Args:
-        every: Tables of all recipes, which give the prices; what these make small stays listed.
-    """
+def all_findings(run: Run, tables: Tables) -> list[Finding]:
+    """Return the findings of a run in order: the recipe's own and those that all recipes share."""
     findings = run.analysis.findings(tables)
     if why_unrelated(tables) is not None:
         findings = without_comparisons(findings)
-    shown = ranked(priced([*run_findings(tables), *findings], tables))
-    return shown if every is None else ordered(priced(shown, every))
+    return ranked(priced([*run_findings(tables), *findings], tables))
 
 
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
