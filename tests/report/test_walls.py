@@ -91,8 +91,9 @@ def test_a_host_is_one_ranks_where_others_lose_less_than_half_in_the_median(othe
 def test_who_is_named_of_late_hosts(losses_ns, whose):
     losses = {(rank, 0): time_ns for rank, time_ns in enumerate(losses_ns)}
     gpu = max(losses, key=losses.__getitem__)
-    said = host_subject(losses, gpu)
-    assert (said["whose"], said["its"]) == (whose, "its" if whose[0] == "R" else "rank 1's")
+    wall = {"wall": pd.DataFrame({"rank": [rank for rank, _ in losses]})}
+    said, counts = host_subject(wall, losses, gpu)
+    assert (said["whose"], said["its"]) == (whose, "its" if whose[0] == "R" else "the worst")
     assert host_cause(losses, gpu) == Cause("host", 1 if whose[0] == "R" else None)
 
 

@@ -200,7 +200,8 @@ def _finding(
     if fields["other_ranks_median_ns"] is not None:
         fields["affected_n"] = len(ranks)
     if rule in HOST_RULES:
-        fields |= {"parts": _parts(rows), **host_subject(lost_ns, gpu)}
+        words, counts = host_subject(tables, lost_ns, gpu)
+        fields, evidence = {**fields, "parts": _parts(rows), **words}, evidence + counts
         where = {"rank": gpu[0], "device_id": gpu[1], "wall_class": IDLE}
         evidence += tuple(
             claim(tables, "part_pct", "wall", "share_pct", "cell", **where, detail=row["detail"])

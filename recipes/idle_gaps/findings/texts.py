@@ -195,8 +195,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "host_work",
-        title="{whose} is late: {its} GPU idles {share_pct}"
-        "[, {range_pct} in {host_range:quoted}]",
+        title="{whose} is late: {its} GPU idles {share_pct}[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time in which the host is late, more than half of it in gaps from 100 us on",
         recommendation=_HOST_WORK,

@@ -47,7 +47,7 @@ _COLLECTS: Final = "garbage collection"
 STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
-        title="{hosts}: {host_step_ns} a step[ on {on}]{host_where}{host_words}: {its} GPU idles "
+        title="{hosts} {host_step_ns} a step{host_where}{host_words}: its GPU idles "
         "{share_pct}[ (start-up {start_up_pct})]",
     ),
     START_UP: Case(

@@ -140,17 +140,24 @@ def host_cause(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> Cause:
     return Cause("host", rank=gpu[0] if is_alone else None)
 
 
-def host_subject(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> dict[str, str]:
-    """Return how a title names late hosts, `whose` and `hosts`, and the GPU, `its` and `on`."""
-    ranks, ranks_n = late_ranks(losses_ns, gpu), len({rank for rank, _ in losses_ns})
-    rank = f"rank {gpu[0]}"
-    if len(ranks) == 1:
+def host_subject(
+    tables: Tables, losses_ns: Mapping[Gpu, int], gpu: Gpu
+) -> tuple[dict[str, str], tuple[Evidence, ...]]:
+    """Return how a title names late hosts, and the GPU of the worst; and the counts in that."""
+    late, every = late_ranks(losses_ns, gpu), tuple(sorted({rank for rank, _ in losses_ns}))
+    if len(late) == 1:
         host = f"Rank {gpu[0]}'s host"
-        return {"whose": host, "hosts": host, "its": "its", "on": ""}
-    names = f"ranks {listed([*map(str, ranks)])}"
-    if len(ranks) > _MOST_NAMED:
-        names = f"{len(ranks)} of {ranks_n} ranks"
-    if len(ranks) == ranks_n:
-        names = "both ranks" if ranks_n == 2 else f"all {ranks_n} ranks"
-    said = {"whose": f"On {names} the host", "hosts": f"Hosts of {names}"}
-    return said | {"its": f"{rank}'s", "on": rank}
+        return {"whose": host, "hosts": f"{host}:", "its": "its"}, ()
+    names = f"ranks {listed([*map(str, late)])}"
+    if len(late) > _MOST_NAMED:
+        names = f"{len(late)} of {len(every)} ranks"
+    if late == every:
+        names = "both ranks" if len(every) == 2 else f"all {len(every)} ranks"
+    counts = {"late_n": late, "every_n": every}
+    return (
+        {"whose": f"On {names} the host", "hosts": f"Hosts of {names}, the worst"}
+        | {"its": "the worst"},
+        tuple(
+            claim(tables, name, "wall", "rank", "distinct", rank=counts[name]) for name in counts
+        ),
+    )
