@@ -153,11 +153,9 @@ def host_subject(
         names = f"{len(late)} of {len(every)} ranks"
     if late == every:
         names = "both ranks" if len(every) == 2 else f"all {len(every)} ranks"
-    counts = {"late_n": late, "every_n": every}
-    return (
-        {"whose": f"On {names} the host", "hosts": f"Hosts of {names}, the worst"}
-        | {"its": "the worst"},
-        tuple(
-            claim(tables, name, "wall", "rank", "distinct", rank=counts[name]) for name in counts
-        ),
+    said = {"whose": f"On {names} the host", "hosts": f"Hosts of {names}, the worst"}
+    counts = (
+        claim(tables, name, "wall", "rank", "distinct", rank=ranks)
+        for name, ranks in (("late_n", late), ("every_n", every))
     )
+    return said | {"its": "the worst"}, tuple(counts)
