@@ -57,8 +57,7 @@ def in_order(rows):
     key = [
         (
             row["severity"] == "tail",
-            row["about_basis"] is None or pd.isna(row["about_basis"]),
-            -row["gain_pct"],
+            -row["gain_pct"] / (2 if pd.isna(row["about_basis"]) else 1),
             0.0 if pd.isna(row["bound_pct"]) else -row["bound_pct"],
         )
         for row in rows.to_dict("records")
@@ -108,6 +107,22 @@ def test_items_of_random_jobs(tmp_path, seed):
 
 def test_items_of_the_demo(shared_runs):
     checked(quick_run("llm_overview", shared_runs.ranks("demo") / "baseline"))
+
+
+def test_a_rank_gains_as_much_in_a_recipes_own_report(shared_runs):
+    """A replay, which step_budget alone has, counts and gains less than the others wait."""
+    run = quick_run("llm_overview", shared_runs.ranks("demo") / "baseline")
+    items = run_tables(run)["opportunities"]
+    (rank,) = items[items["cause"] == "rank"].to_dict("records")
+    made = {
+        name: finding.price
+        for name, part in run.parts.items()
+        for finding in part.report.findings
+        if finding.cause and finding.cause.kind == "rank"
+    }
+    assert len(made) > 3
+    assert rank["about_basis"] == "replay"
+    assert {price.gain_ns for price in made.values()} == {rank["gain_ns"]}
 
 
 @pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "public/training_rtx3070ti.sqlite"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from judgement.jobs import Planted, Wanted, each_rank, is_reduction, job, layers, one_rank
-from machine.parts import COMM_STREAM, GEMM, POINTWISE, SIDE_STREAM, Maker
+from judgement.jobs import FLASH_3, Planted, Wanted, each_rank, is_reduction, job, layers, one_rank
+from machine.parts import COMM_STREAM, GEMM, POINTWISE, SEND_RECV, SIDE_STREAM, Maker
 from machine.program import Enqueue, Flush, Instruction, Pop, Program, Push, Sync
 
 
@@ -98,6 +98,31 @@ def pauses(dice: Random, fault: bool) -> Planted:
         return [*paused, *layers(make)]
 
     return job(dice, body), (*_rank(slow), Wanted("host", slow))
+
+
+def context_ring(dice: Random, fault: bool) -> Planted:
+    """One of 8 context parallel ranks has more attention; each exchanges with both neighbors."""
+    slow, more = dice.randrange(8), dice.choice((0.4, 0.59))
+    rounds_n, kernel_ns = dice.choice((4, 8)), dice.choice((30_000, 60_000))
+    moved_ns, hidden = dice.choice((15_000, 25_000)), dice.random() < 0.7
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        launches: list[Instruction] = []
+        longer = 1 + (more * (rank == slow) if fault else more / 8)
+        for _ in range(3):
+            launches += [make.kernel(GEMM, 80_000), make.kernel(POINTWISE, 10_000)]
+            for _ in range(rounds_n):
+                moved = make.reduce(moved_ns, name=SEND_RECV, stream=COMM_STREAM)
+                moved = replace(moved, work=replace(moved.work, ring=True))
+                attention, waits = (
+                    make.kernel(FLASH_3, kernel_ns * longer),
+                    make.join(COMM_STREAM, 7),
+                )
+                beside = [attention, *waits] if hidden else [*waits, attention]
+                launches += [*make.join(7, COMM_STREAM), moved, *beside]
+        return launches
+
+    return job(dice, body, ranks_n=8, steps_n=8), _rank(slow)
 
 
 def pauses_of_gpu(dice: Random, fault: bool) -> Planted:

@@ -76,6 +76,7 @@ PLANTS: Final[tuple[Builder, ...]] = (
     job_plants.random_equals,
     job_plants.equal_ranks,
     rank_plants.pauses_of_gpu,
+    rank_plants.context_ring,
 )
 KINDS: Final = {plant.__name__: plant for plant in PLANTS}
 HEALED: Final = "/healed"
@@ -258,15 +259,11 @@ def broken(items: Sequence[Item]) -> list[str]:
     """Return what is wrong with a list, whatever the truth is."""
     said = [(item.about_pct, item.bound_pct) for item in items if not item.tail]
     keys = [item.key for item in items]
-    known = [about for about, _ in said if about is not None]
+    order = [bound / 2 if about is None else about for about, bound in said if bound or about]
     wrong = {
         "beyond its bound": any(None not in pair and pair[0] > pair[1] + 0.01 for pair in said),
         "a cause twice": len(set(keys)) < len(keys),
-        "order": known != sorted(known, reverse=True),
-        "a bound before an estimate": any(
-            about is None and any(later is not None for later, _ in said[place:])
-            for place, (about, _) in enumerate(said)
-        ),
+        "order": order != sorted(order, reverse=True),
     }
     return [name for name, is_so in wrong.items() if is_so]
 

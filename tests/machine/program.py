@@ -29,6 +29,7 @@ class Work:
         group: Ranks that take part in a collective, ascending. The n-th collective of a name and
             group is the same on all of them.
         blocks: Of the grid of a kernel.
+        ring: Whether a member exchanges with its two neighbors alone, and leaves when both came.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Work:
     pageable: bool = False
     group: tuple[int, ...] = ()
     blocks: int = 1
+    ring: bool = False
 
 
 @dataclass(frozen=True)

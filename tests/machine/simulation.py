@@ -356,7 +356,12 @@ class _Machine:
             self._finish(op, op.start + op.work.ns * pct // 100)
             return
         op.members.append(op)
-        if len(op.members) == len(op.work.group):
+        if op.work.ring:
+            for member in [member for member in op.members if member.end < 0]:
+                near = [other for other in op.members if _are_near(member, other)]
+                if len(near) == min(len(op.work.group), 3):
+                    self._finish(member, max(other.start for other in near) + member.work.ns)
+        elif len(op.members) == len(op.work.group):
             op.members.sort(key=lambda member: member.rank)
             end_ns = op.last_member.start + op.members[0].work.ns
             for member in op.members:
@@ -391,6 +396,13 @@ class _Machine:
         of_device = self.ranks[rank].launched.setdefault(device, [])
         fit_n = max(0, len(of_device) + min(count, depth) - depth)
         return of_device[max(0, fit_n - count) : fit_n]
+
+
+def _are_near(op: Operation, other: Operation) -> bool:
+    """Tell whether two members of a ring are one, or exchange with each other."""
+    group = op.work.group
+    apart_n = abs(group.index(op.rank) - group.index(other.rank))
+    return min(apart_n, len(group) - apart_n) <= 1
 
 
 def _needs(stream: StreamState) -> _Needs:

@@ -102,6 +102,7 @@ def test_no_price_is_above_its_bound_or_span_or_rests_on_nothing(given):
         (price(300, 300), "about 300 ns, 30.0 %"),
         (price(300, 400), "about 300 ns, 30.0 % (at most 40.0 %)"),
         (price(None, 300, steps_n=4), "at most 75 ns a step, 30.0 %"),
+        (price(measured_ns=300, steps_n=4), "how much it gains is not known"),
     ],
 )
 def test_a_price_says_how_sure_it_is_in_findings_and_in_rows_of_their_table(made, words):
@@ -109,7 +110,7 @@ def test_a_price_says_how_sure_it_is_in_findings_and_in_rows_of_their_table(made
     assert price_words(price_of(finding_row(replace(ONE, price=made)))) == words
 
 
-def test_estimates_stand_before_bounds_and_what_is_rare_after_all():
+def test_an_estimate_counts_whole_and_a_bound_or_what_is_measured_half_and_what_is_rare_last():
     def made(about_ns, bound_ns=None, **more):
         return replace(ONE, price=price(about_ns, bound_ns, **more))
 
@@ -117,8 +118,9 @@ def test_estimates_stand_before_bounds_and_what_is_rare_after_all():
     won = replace(ONE, kind=IMPROVEMENT)
     rare = made(9, 900, tail_pct=60.0)
     ordered = [
-        *(made(500), made(120, 700), made(120, 600), replace(made(120), rule="a_rule")),
-        *(made(120), made(40), made(None, 900), made(None, 100), rare, won, remark),
+        *(made(500), made(None, 900), made(120, 700), made(120, 600)),
+        *(replace(made(120), rule="a_rule"), made(120), made(None, None, measured_ns=200)),
+        *(made(None, 100), made(40), rare, won, remark),
     ]
     assert ranked(reversed([*ordered, made(9), made(None, None)])) == ordered
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.walls import Walls, host_cause
+from nsys_llm.report.walls import Walls, host_cause, host_subject
 
 CLASSES = ("compute", "communication", "copies", "profiler", "idle")
 
@@ -72,6 +72,30 @@ def test_idle_time_by_host_causes_is_neither_the_devices_nor_start_up_nor_withou
 def test_a_host_is_one_ranks_where_others_lose_less_than_half_in_the_median(others_ns, rank):
     losses = {(2, 0): 10} | {(5 + at, 0): time_ns for at, time_ns in enumerate(others_ns)}
     assert host_cause(losses, (2, 0)) == Cause("host", rank)
+
+
+@pytest.mark.parametrize(
+    ("losses_ns", "whose"),
+    [
+        # All alike; one slightly more; two in turn; one that holds 59 and 60 % of what it loses.
+        ((100, 103, 98, 101), "On all 4 ranks the host"),
+        ((100, 130, 98, 101), "On all 4 ranks the host"),
+        ((2, 100, 96, 1), "On ranks 1 and 2 the host"),
+        ((0, 100, 0, 50, 50, 0), "On ranks 1, 3 and 4 the host"),
+        ((41, 100), "On both ranks the host"),
+        ((40, 100), "Rank 1's host"),
+        ((1, 100, 24, 0), "Rank 1's host"),
+        ((90, 100, 90, 90, 90, 1), "On 5 of 6 ranks the host"),
+    ],
+)
+def test_who_is_named_of_late_hosts(losses_ns, whose):
+    losses = {(rank, 0): time_ns for rank, time_ns in enumerate(losses_ns)}
+    gpu = max(losses, key=losses.__getitem__)
+    wall = {"wall": pd.DataFrame({"rank": [rank for rank, _ in losses]})}
+    said, counts = host_subject(wall, losses, gpu)
+    assert [cell.value for cell in counts][1:] in ([], [len(losses)])
+    assert (said["whose"], said["its"]) == (whose, "its" if whose[0] == "R" else "the worst")
+    assert host_cause(losses, gpu) == Cause("host", 1 if whose[0] == "R" else None)
 
 
 def test_a_gpu_whose_idle_time_is_not_told_by_cause_is_nobodys_measure():

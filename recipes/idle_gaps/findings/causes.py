@@ -13,7 +13,15 @@ from nsys_llm.report.findings import Evidence, Finding, cells, claim
 from nsys_llm.report.host_words import START_UP, Waited, host_case
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of, span_of, usual_loss_ns
+from nsys_llm.report.walls import (
+    Gpu,
+    Walls,
+    host_cause,
+    host_subject,
+    share_of,
+    span_of,
+    usual_loss_ns,
+)
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
@@ -192,7 +200,8 @@ def _finding(
     if fields["other_ranks_median_ns"] is not None:
         fields["affected_n"] = len(ranks)
     if rule in HOST_RULES:
-        fields["parts"] = _parts(rows)
+        words, counts = host_subject(tables, lost_ns, gpu)
+        fields, evidence = {**fields, "parts": _parts(rows), **words}, evidence + counts
         where = {"rank": gpu[0], "device_id": gpu[1], "wall_class": IDLE}
         evidence += tuple(
             claim(tables, "part_pct", "wall", "share_pct", "cell", **where, detail=row["detail"])

@@ -139,7 +139,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_host_sync",
-        title="Rank {rank}'s host waits in calls: its GPU idles {share_pct}"
+        title="{whose} waits in calls: {its} GPU idles {share_pct}"
         "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time in which the host is in a call that waits",
@@ -152,7 +152,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_sync_memop",
-        title="Rank {rank}'s host is in blocking copies: its GPU idles {share_pct}"
+        title="{whose} is in blocking copies: {its} GPU idles {share_pct}"
         "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time in which the host is in a blocking copy or fill",
@@ -184,7 +184,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "launch_bound",
-        title="Rank {rank}'s host launches too slowly: its GPU idles {share_pct} in short gaps",
+        title="{whose} launches too slowly: {its} GPU idles {share_pct} in short gaps",
         details=f"{_OF_HOST}{_PATTERN}{_AFFECTED}",
         window_shows=None,
         lost="idle time in which the host is late, half of it or more in gaps below 100 us",
@@ -195,8 +195,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "host_work",
-        title="Rank {rank}'s host is late: its GPU idles {share_pct}"
-        "[, {range_pct} in {host_range:quoted}]",
+        title="{whose} is late: {its} GPU idles {share_pct}[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time in which the host is late, more than half of it in gaps from 100 us on",
         recommendation=_HOST_WORK,

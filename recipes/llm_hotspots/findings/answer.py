@@ -10,7 +10,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.findings import PERFORMANCE, UNRECORDED_WORK, Finding
+from nsys_llm.report.findings import UNRECORDED_WORK, Finding
 from nsys_llm.report.price import LEAST_PCT, price_of, price_words
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
@@ -73,8 +73,8 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     candidates = tables["findings"]
     if UNRECORDED_WORK in candidates["rule"].tolist():
         return "Most of its work is not recorded, so neither idle time nor a gain is known."
-    rows = records(candidates[candidates["kind"] == PERFORMANCE].head(1))
-    gain_pct = float(rows[0]["gain_pct"]) if rows else 0.0
+    rows = records(candidates[candidates["severity"].notna()].head(1))
+    gain_pct = float(rows[0]["gain_pct"] or 0.0) if rows else 0.0
     idle_pct = shares.get(IDLE, 0.0)
     said = f"no finding here would gain {format_percent(LEAST_PCT)}"
     if rows:

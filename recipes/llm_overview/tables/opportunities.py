@@ -12,7 +12,6 @@ from typing import Any
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import PERFORMANCE, UNRECORDED_WORK, finding_row
 from nsys_llm.report.part import Part
-from nsys_llm.report.prices.pricing import priced
 from nsys_llm.taxonomy.wall_classes import IDLE
 
 from .joins import Opportunity, Place, Source, joined
@@ -30,14 +29,11 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
         for position, finding in enumerate(part.report.findings, 1)
         if finding.kind == PERFORMANCE
     }
-    # Of tables that several recipes have, those that divide most classes of the wall split.
-    order = sorted(parts, key=lambda name: name == "step_budget")
-    tables = {table: frame for name in order for table, frame in parts[name].tables.items()}
     # GPUs that worked while no operation is recorded: their idle time is none.
     remarks = (made for part in parts.values() for made in part.report.remarks)
     not_idle = {(made.rank, made.device_id) for made in remarks if made.rule == UNRECORDED_WORK}
     groups: dict[Cause, list[Source]] = {}
-    for place, made in zip(findings, priced(findings.values(), tables), strict=True):
+    for place, made in findings.items():
         is_idle = made.price and IDLE in made.price.wall_classes
         if made.price and made.cause and not (is_idle and (made.rank, made.device_id) in not_idle):
             groups.setdefault(made.cause, []).append((place, made))
@@ -71,7 +67,9 @@ def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> li
         row = {
             "opportunity": number,
             # A share of the span is as large a share of a mean step.
-            "gain_step_ns": None if step_ns is None else group.price.gain_pct / 100.0 * step_ns,
+            "gain_step_ns": group.price.gain_pct / 100.0 * step_ns
+            if step_ns is not None and group.price.is_known
+            else None,
             "recipe": recipe,
             "recipes": ", ".join(dict.fromkeys(recipe for (recipe, _), _ in group.sources)),
             "findings_n": len(group.sources),

@@ -134,7 +134,7 @@ def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[Replay
     """
     ranks = {rank.number or 0: rank for rank, _ in rows}
     changes: dict[ReplayChange, None] = {}
-    for row in sorted(verdicts, key=lambda row: -(row.about_ns or 0)):
+    for row in sorted(verdicts, key=lambda row: -(row.about_ns or row.bound_ns or 0)):
         rank = ranks.get(row.rank)
         if rank is None or row.verdict in _NO_FIX:
             continue

@@ -31,9 +31,9 @@ def sure_members(tables: Tables) -> pd.DataFrame:
 
 
 def named_gpus(tables: Tables) -> frozenset[Gpu]:
-    """Return the GPUs that have a verdict, and for which others wait."""
+    """Return the GPUs that have a verdict, and for which others may wait."""
     rows = tables["rank_verdicts"]
-    rows = rows[rows["verdict"].notna() & rows["about_ns"].notna()]
+    rows = rows[rows["verdict"].notna() & (rows[["about_ns", "bound_ns"]].max(axis=1) > 0)]
     return frozenset(zip(rows["rank"].tolist(), rows["device_id"].tolist(), strict=True))
 
 

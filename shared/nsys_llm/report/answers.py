@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nsys_llm.report.findings import PERFORMANCE
 from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Tables, first_record
 
@@ -20,7 +19,7 @@ def nothing_ran(tables: Tables, what: str = "Nothing ran on a GPU") -> str:
 def first_words(tables: Tables, unit: str = "step") -> str:
     """Return what to fix first as a sentence; nothing where no finding gains enough."""
     rows = tables["findings"]
-    rows = rows[rows["kind"] == PERFORMANCE]
+    rows = rows[rows["severity"].notna()]
     if rows.empty:
         return ""
     row = first_record(rows)

@@ -14,7 +14,7 @@ from nsys_llm.manifest.options import chosen_recipes
 from nsys_llm.report.analysis import Analysis, load_analysis, ranged
 from nsys_llm.report.part import finished
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_tables import job_walls, prepared
+from nsys_llm.report.run_tables import job_walls, prepared, run_tables
 from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes
 from nsys_llm.trace.wall import WallKey
 
@@ -27,7 +27,11 @@ def composed(run: Run) -> Run:
         name: prepared(_run_of(run, name)) for name in chosen_recipes(run.manifest, run.options)
     }
     verdicts = _verdicts(list(runs.values()))
-    parts = {name: finished(part, verdicts=verdicts) for name, part in runs.items()}
+    tables = {name: run_tables(part, verdicts) for name, part in runs.items()}
+    # Of tables that several recipes have, those that divide most classes of the wall split.
+    order = sorted(tables, key=lambda name: name == "step_budget")
+    every = {table: frame for name in order for table, frame in tables[name].items()}
+    parts = {name: finished(part, tables=tables[name], every=every) for name, part in runs.items()}
     return replace(run, partial=parts, parts=parts)
 
 

@@ -45,6 +45,9 @@ SCOPES: Final = ("run", "rank", "device", "kernel", "category", "api", "copy", "
 #: Those of them whose name has a column of its own.
 NAMED_SCOPES: Final = ("kernel", "category", "api", "phase")
 
+#: Columns of what a change gains; null where nobody knows.
+_GAINS: Final = ("gain_ns", "gain_pct", "gain_step_ns")
+
 
 #: What is made of the cells of a column: of `cell` they are one value.
 How = Literal["cell", "sum", "max", "min", "median", "mean", "count", "distinct"]
@@ -220,10 +223,10 @@ class Finding:
     def order(self) -> tuple[Any, ...]:
         """Where it stands among others on time: the one order of everything that lists findings.
 
-        Those with an estimate by it, then those with a bound alone by that, severity `tail` after
-        all; ties by bound, rule, rank, name.
+        By `Price.order`: the estimate, else half of the bound or of the time of a verdict; severity
+        `tail` after all; ties by bound, rule, rank, name.
         """
-        order = (True, True, 0.0, 0.0) if self.price is None else self.price.order
+        order = (True, 0.0, 0.0) if self.price is None else self.price.order
         return (*order, self.rule, -1 if self.rank is None else self.rank, self.name or "")
 
 
@@ -239,7 +242,12 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     on what is missing first. Gains too small to be shown are left out.
     """
     shown = (finding for finding in findings if finding.severity or finding.kind != PERFORMANCE)
-    return sorted(shown, key=_place)
+    return ordered(shown)
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Return all findings, likewise."""
+    return sorted(findings, key=_place)
 
 
 def _place(finding: Finding) -> tuple[Any, ...]:
@@ -356,15 +364,15 @@ def cause_row(cause: Cause | None) -> dict[str, Any]:
 
 def price_row(price: Price | None) -> dict[str, Any]:
     """Return the columns of a table that say what a change gains."""
+    known = price is not None and price.is_known
     return {
-        "gain_ns": None if price is None else price.gain_ns,
-        "gain_pct": None if price is None else price.gain_pct,
-        "gain_step_ns": None if price is None else price.gain_step_ns,
+        **{name: getattr(price, name) if known else None for name in _GAINS},
         "bound_ns": None if price is None else price.bound_ns,
         "bound_pct": None if price is None else price.bound_pct,
         "about_basis": None if price is None else price.about_basis,
         "replay_reason": None if price is None else price.replay_reason,
         "gain_tail_pct": None if price is None else price.tail_pct,
+        "measured_ns": None if price is None else price.measured_ns,
         "span_ns": None if price is None else price.span_ns,
         "wall_classes": None if price is None else ", ".join(price.wall_classes),
     }

@@ -91,6 +91,8 @@ def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> l
 def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, str]:
     if price.severity == TAIL and not price.gain_ns:
         return "tail", "-", format_percent(price.tail_pct)
+    if not price.is_known:
+        return sure_word(price), "-", "-"
     gain_ns = price.gain_pct / 100.0 * screen.whole_ns if screen.by_step else price.gain_ns
     return sure_word(price), scale.number(gain_ns), format_percent(price.gain_pct)
 

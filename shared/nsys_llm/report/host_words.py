@@ -47,11 +47,11 @@ _COLLECTS: Final = "garbage collection"
 STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
-        title="Rank {rank}'s host: {host_step_ns} a step{host_where}{host_words}: its GPU idles "
+        title="{hosts} {host_step_ns} a step{host_where}{host_words}: its GPU idles "
         "{share_pct}[ (start-up {start_up_pct})]",
     ),
     START_UP: Case(
-        title="Start-up: rank {rank}'s host is late in {host_range:quoted}: its GPU idles "
+        title="{whose} is late in {host_range:quoted} at start-up: {its} GPU idles "
         "{host_share_pct}",
         recommendation="{host_ns} of the {lost_ns} is start-up: nothing to gain in later steps. "
         "Leave it out with `--skip-warmup` or `--filter-time`.",

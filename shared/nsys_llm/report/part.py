@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.findings import ordered
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.report import Report, all_findings, build_report, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
@@ -34,15 +36,25 @@ class Part:
 Look = Callable[[Run, Mapping[str, pd.DataFrame]], Mapping[str, pd.DataFrame]]
 
 
-def finished(run: Run, look: Look | None = None, verdicts: Sequence[Any] | None = None) -> Part:
+def finished(
+    run: Run,
+    look: Look | None = None,
+    tables: Mapping[str, pd.DataFrame] | None = None,
+    every: Mapping[str, pd.DataFrame] | None = None,
+) -> Part:
     """Return the results of a run that was mapped: tables, findings, report.
 
     Args:
         look: Fills tables that `run_tables` leaves empty; None leaves them so.
+        tables: Those of `run_tables`, where they are made.
+        every: In an overview those of all its recipes, which give the prices; what these make
+            small stays listed.
     """
-    tables = run_tables(run, verdicts)
+    tables = dict(run_tables(run) if tables is None else tables)
     if look is not None:
         tables |= look(run, tables)
     findings = all_findings(run, tables)
+    if every is not None:
+        findings = ordered(priced(findings, every))
     tables["findings"] = findings_table(run.manifest, findings)
     return Part(run, tables, build_report(run, tables, findings))

@@ -19,6 +19,9 @@ LEAST_PCT: Final = min(LIMITS_PCT.values())
 TAIL: Final = "tail"
 TAIL_LIMIT_PCT: Final = 10.0
 
+#: What is said of a gain without an estimate or a bound.
+NOT_KNOWN: Final = "how much it gains is not known"
+
 #: What an estimate rests on: a replay that counts, the usual size of the change, or two runs.
 Basis = Literal["replay", "usual", "measured"]
 
@@ -40,6 +43,7 @@ class Price:
         steps_n: Steps in the span, a part of one as that part; None where there are no steps.
         step_unit: What a step is: step, layer, graph or period.
         tail_pct: Share of the p99 or worst step that it would gain there; None if unknown.
+        measured_ns: Time of a verdict on a rank of which neither is known, ns; None of others.
     """
 
     span_ns: int
@@ -51,6 +55,7 @@ class Price:
     steps_n: float | None = None
     step_unit: str = "step"
     tail_pct: float | None = None
+    measured_ns: int | None = None
 
     def __post_init__(self) -> None:
         if not self.wall_classes or (self.about_ns is None) != (self.about_basis is None):
@@ -62,8 +67,13 @@ class Price:
 
     @property
     def gain_ns(self) -> int:
-        """The estimate; where there is none the bound, ns."""
+        """The estimate; where there is none the bound, ns; 0 where it is not known, either."""
         return (self.bound_ns or 0) if self.about_ns is None else self.about_ns
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an estimate or a bound."""
+        return (self.about_ns, self.bound_ns) != (None, None)
 
     @property
     def gain_pct(self) -> float:
@@ -87,25 +97,33 @@ class Price:
 
     @property
     def severity(self) -> str | None:
-        """The first limit that the gain reaches; of a bound, or below 0.1 ms, never high."""
+        """The first limit that it reaches; without an estimate, or below 0.1 ms, never high."""
+        most_pct = max(self.gain_pct, percent(self.measured_ns or 0, self.span_ns))
         for severity, least_pct in LIMITS_PCT.items():
-            if self.gain_pct >= least_pct:
+            if most_pct >= least_pct:
                 unsure = self.about_ns is None or self.gain_ns < _LEAST_HIGH_NS
                 return "medium" if unsure and severity == "high" else severity
         rare = (self.tail_pct or 0.0) >= TAIL_LIMIT_PCT and not self.is_refuted
         return TAIL if rare else None
 
     @property
-    def order(self) -> tuple[bool, bool, float, float]:
-        """Where a finding stands, the first one least; findings.py breaks ties."""
-        bound_pct = self.bound_pct or 0.0
-        return self.severity == TAIL, self.about_ns is None, -self.gain_pct, -bound_pct
+    def order(self) -> tuple[bool, float, float]:
+        """Where a finding stands, the first one least; findings.py breaks ties.
+
+        By the estimate; where there is none, by half of the bound, or of what is measured.
+        """
+        key_pct = self.gain_pct + percent(self.measured_ns or 0, self.span_ns)
+        key_pct = key_pct / 2 if self.about_ns is None else key_pct
+        return self.severity == TAIL, -key_pct, -(self.bound_pct or 0.0)
 
 
 def price_words(price: Price) -> str:
     """Return a price as a line has it: `about 5.32 ms a step, 30.0 % (at most 41.2 %)`."""
     if price.severity == TAIL and not price.gain_ns:
-        return f"{format_percent(price.tail_pct)} of the slowest, 0.0 % in all"
+        rest = "0.0 % in all" if price.is_known else NOT_KNOWN
+        return f"{format_percent(price.tail_pct)} of the slowest, {rest}"
+    if not price.is_known:
+        return NOT_KNOWN
     each = price.gain_step_ns
     time = format_ns(price.gain_ns) if each is None else f"{format_ns(each)} a {price.step_unit}"
     return f"{sure_word(price)} {time}, {format_percent(price.gain_pct)}{bound_words(price)}"
@@ -113,6 +131,8 @@ def price_words(price: Price) -> str:
 
 def sure_word(price: Price) -> str:
     """Return how sure a gain is."""
+    if not price.is_known:
+        return "unknown"
     return "at most" if price.about_ns is None else "about"
 
 
@@ -140,6 +160,7 @@ def price_of(row: Mapping[str, Any], step_unit: str = "step") -> Price:
         about_basis=row["about_basis"],
         replay_reason=row["replay_reason"],
         steps_n=row["gain_ns"] / step_ns if step_ns else None,
+        measured_ns=row["measured_ns"],
         step_unit=step_unit,
         tail_pct=row["gain_tail_pct"],
     )

@@ -16,7 +16,8 @@ from nsys_llm.report.rules import OF_RANK, OURS, Rule
 from nsys_llm.view.text import format_count, listed, quoted, shortened
 
 _COLUMNS: Final = (
-    *("peers_n", "stage", "more_pct", "late_ns", "chance", "steps_n", "late_steps_n", "about_ns"),
+    *("peers_n", "stage", "kernel", "kernel_pct", "more_pct", "late_ns", "chance", "steps_n"),
+    *("late_steps_n", "about_ns", "bound_ns"),
 )
 #: Names that a finding lists.
 _MOST: Final = 8
@@ -44,8 +45,8 @@ RULES: Final = {
         ),
         _rule(
             id="more_work",
-            title="Rank {ranks} has more to compute[ in {kernel}][: {more_pct} more than its "
-            "peers]",
+            title="Rank {ranks} has more to compute[ in {kernel}][: {kernel_pct} more than its "
+            "peers][, {more_pct} in all]",
             recommendation="Give every rank as much: sequences of like length in each batch, "
             "layers or experts spread evenly.",
         ),
@@ -111,7 +112,7 @@ def _item(row: Record) -> object:
 
 
 def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
-    worst = max(rows, key=lambda row: row["about_ns"] or 0)
+    worst = max(rows, key=_most_ns)
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     ranks, is_stage = sorted({int(row["rank"]) for row in rows}), rule.id in STAGE_RULES
     listed_ranks = listed([str(item) for item in ranks[:_MOST]])
@@ -134,5 +135,9 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
         rank=rank,
         device_id=device_id,
         name=kernel,
-        impact_ns=int(worst["about_ns"] or 0),
+        impact_ns=_most_ns(worst),
     )
+
+
+def _most_ns(row: Record) -> int:
+    return int(row["about_ns"] or row["bound_ns"] or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import median
+from typing import Final
 
 import pandas as pd
 
@@ -12,6 +13,13 @@ from nsys_llm.report.findings import Evidence, claim
 from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
+from nsys_llm.view.text import listed
+
+#: Part of what ranks lose beyond others, and of its own loss, from which a rank is named alone; of
+#: the largest loss, from which others are named with it; and how many of them by number. Ours.
+_ALONE: Final = 0.6
+_ALIKE: Final = 0.25
+_MOST_NAMED: Final = 4
 
 #: Rank and CUDA device id.
 Gpu = tuple[int, int]
@@ -106,8 +114,48 @@ def usual_loss_ns(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> float | None:
     return median(rest) if rest else None
 
 
+def late_ranks(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> tuple[int, ...]:
+    """Return whose hosts are late, of a GPU that loses most: its rank alone, or all that are alike.
+
+    A rank is named alone if it has 60 % of what ranks lose beyond the median of the others, and
+    that is 60 % of what it loses; else those are that lose a quarter as much.
+    """
+    by_rank: dict[int, int] = {}
+    for (rank, _), time_ns in losses_ns.items():
+        by_rank[rank] = max(time_ns, by_rank.get(rank, 0))
+    beyond_ns = {
+        rank: max(time_ns - (usual_loss_ns(losses_ns, (rank, 0)) or 0), 0)
+        for rank, time_ns in by_rank.items()
+    }
+    most_ns = max(sum(beyond_ns.values()), by_rank.get(gpu[0], 0))
+    if beyond_ns.get(gpu[0], 0) >= _ALONE * most_ns:
+        return (gpu[0],)
+    return tuple(sorted(rank for rank, ns in by_rank.items() if ns >= _ALIKE * by_rank[gpu[0]]))
+
+
 def host_cause(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> Cause:
-    """Return whose host a GPU waits for: its rank's, where others lose less than half as much."""
-    usual_ns = usual_loss_ns(losses_ns, gpu)
-    differs = usual_ns is not None and 2 * usual_ns < losses_ns.get(gpu, 0)
-    return Cause("host", rank=gpu[0] if differs else None)
+    """Return whose host a GPU waits for: its rank's, where that is late alone."""
+    others = usual_loss_ns(losses_ns, gpu) is not None
+    is_alone = others and late_ranks(losses_ns, gpu) == (gpu[0],)
+    return Cause("host", rank=gpu[0] if is_alone else None)
+
+
+def host_subject(
+    tables: Tables, losses_ns: Mapping[Gpu, int], gpu: Gpu
+) -> tuple[dict[str, str], tuple[Evidence, ...]]:
+    """Return how a title names late hosts, and the GPU of the worst; and the counts in that."""
+    late, every = late_ranks(losses_ns, gpu), tuple(sorted({rank for rank, _ in losses_ns}))
+    if len(late) == 1:
+        host = f"Rank {gpu[0]}'s host"
+        return {"whose": host, "hosts": f"{host}:", "its": "its"}, ()
+    names = f"ranks {listed([*map(str, late)])}"
+    if len(late) > _MOST_NAMED:
+        names = f"{len(late)} of {len(every)} ranks"
+    if late == every:
+        names = "both ranks" if len(every) == 2 else f"all {len(every)} ranks"
+    said = {"whose": f"On {names} the host", "hosts": f"Hosts of {names}, the worst"}
+    counts = (
+        claim(tables, name, "wall", "rank", "distinct", rank=ranks)
+        for name, ranks in (("late_n", late), ("every_n", every))
+    )
+    return said | {"its": "the worst"}, tuple(counts)

@@ -49,6 +49,8 @@ _BY_LATENESS: Final = ("late_host", "late", "pauses")
 #: Verdicts that leave open whether its stage is slow.
 _PLAIN: Final = (None, "late")
 
+#: What a verdict gains, and where that is not known, at most.
+_PriceNs = tuple[int | None, int | None]
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -148,25 +150,29 @@ class _Peer:
         """Return the row with what is told of it."""
         if not self._group.steps.size:
             return replace(row, reason=self._compute.reason)
-        kernel, paused, (verdict, test) = None, None, self._why()
+        kernel, kernel_pct, paused, (verdict, test) = None, None, None, self._why()
         if verdict == "slow_gpu":
-            verdict, kernel = self._work()
+            verdict, kernel, kernel_pct = self._work()
         # Equal parts of a run are no steps: what falls on a border moves between two.
         if verdict is None and self._gpu.work.has_steps:
             paused = self._paused()
             verdict = None if paused is None else "pauses"
         usual_ns = np.maximum(self._compute_ns - self._more_ns, 1)
+        is_priced = verdict not in (None, "profiler")
+        about_ns, bound_ns = self._price(verdict, paused) if is_priced else (None, None)
         return replace(
             row,
             verdict=verdict,
             kernel=kernel,
+            kernel_pct=kernel_pct,
             more_pct=100.0 * float(np.expm1(np.log1p(self._more_ns / usual_ns).mean())),
             late_ns=float(self._late_ns.mean()) if self._group.meet else None,
             chance=math.exp(test.log_chance) if test.blocks_n else None,
             blocks_n=test.blocks_n,
             steps_n=self._group.steps.size,
             late_steps_n=None if paused is None else int(paused.sum()),
-            about_ns=None if verdict in (None, "profiler") else self._price(verdict, paused),
+            about_ns=about_ns,
+            bound_ns=bound_ns,
             reason=None if verdict else test.reason or SMALL,
         )
 
@@ -196,12 +202,16 @@ class _Peer:
         """Return a value of the whole run beyond the median of the others."""
         return value(self._gpu) - float(np.median([value(self._gpus[at]) for at in self._others]))
 
-    def _work(self) -> tuple[Verdict, str | None]:
-        """Return whether it has more to compute or computes slowly, and which kernel has most."""
+    def _work(self) -> tuple[Verdict, str | None, float | None]:
+        """Return whether it has more to compute or computes slowly, and which kernel has most.
+
+        Last by how much longer than the median of the others that kernel takes, percent; None where
+        they do not run it.
+        """
         every = [self._gpus[at].kernels for at in (self._at, *self._others)]
         names = sorted(set[str]().union(*every))
         if not names:
-            return "slow_gpu", None
+            return "slow_gpu", None, None
         sums = np.array([[some.get(name, (0, 0)) for name in names] for some in every])
         (counts, times), (usual_n, usual_ns) = sums[0].T, np.median(sums[1:], axis=0).T
         more_ns, each_ns = times - usual_ns, usual_ns / np.maximum(usual_n, 1)
@@ -214,8 +224,10 @@ class _Peer:
         longer = telling & (ratio >= (1 + mean) / 2)
         in_few = longer.any() and longer.sum() <= _FEW_KERNELS * telling.sum()
         if in_few or (more_launches and by_count_ns >= _EXPLAINS * more_ns.sum()):
-            return "more_work", names[int(more_ns.argmax())]
-        return "slow_gpu", None
+            most = int(more_ns.argmax())
+            more_pct = 100.0 * float(more_ns[most] / usual_ns[most]) if usual_ns[most] else None
+            return "more_work", names[most], more_pct
+        return "slow_gpu", None, None
 
     def _paused(self) -> _Mask | None:
         """Return the steps of pauses, where these hold half of its lateness and are worth it.
@@ -229,28 +241,33 @@ class _Peer:
         sums = np.maximum(late_ns, 0)
         if not steps.any() or 2 * sums[steps].sum() < sums.sum():
             return None
-        about_ns = self._price("pauses", steps)
-        return steps if about_ns and about_ns >= _LEAST_PAUSES * self._gpu.wall.span_ns else None
+        most_ns = max(ns or 0 for ns in self._price("pauses", steps))
+        return steps if most_ns >= max(_LEAST_PAUSES * self._gpu.wall.span_ns, 1) else None
 
-    def _price(self, verdict: Verdict, chosen: _Mask | None) -> int | None:
-        """Return what the others wait for; None where nobody does."""
+    def _price(self, verdict: Verdict | None, chosen: _Mask | None) -> _PriceNs:
+        """Return what the others wait for, or at most, where matched collectives do not tell.
+
+        Neither where nobody else communicates.
+        """
         lost_ns = self._late_ns if verdict in _BY_LATENESS else self._more_ns
         others_n, arrivals = len(self._others), self._job.arrivals
-        if arrivals is None:
-            others = (gpu for gpu in self._gpus if gpu is not self._gpu)
-            most_ns = max((gpu.wall.communication_ns for gpu in others), default=0)
-        else:
+        is_told = arrivals is not None and arrivals.are_told(self._alike)
+        if arrivals is not None and is_told:
             waits_ns = arrivals.waits_ns(self._alike, self._group.steps)
             last = waits_ns.any(axis=0) & (True if chosen is None else chosen)
             most_ns = int(waits_ns[:, last].sum(axis=1).max(initial=0))
             lost_ns = lost_ns[last]
+        else:
+            others = (gpu for at, gpu in enumerate(self._gpus) if at not in self._alike)
+            most_ns = max((gpu.wall.communication_ns for gpu in others), default=0)
         share = others_n / (others_n + 1) if verdict == "more_work" else 1.0
         # What other steps cost is known of none that a filter or the capture cuts.
         scale = self._gpu.steps_n / self._group.steps.size
         about = min(share * float(lost_ns.sum()), most_ns) * scale
         if verdict not in _BY_LATENESS:
             about *= self._of_pipeline(float(self._more_ns.sum()) * scale)
-        return round(about) if about > 0 else None
+        gain_ns = max(round(about), 0)
+        return (gain_ns, None) if is_told else (None, gain_ns or None)
 
     def _of_pipeline(self, more_ns: float) -> float:
         """Return which part of what a stage computes longer its pipeline takes longer."""

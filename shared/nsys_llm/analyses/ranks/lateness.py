@@ -155,6 +155,27 @@ class Arrivals:
             waiting = subtract_intervals(waiting, hidden)
         return np.diff(window_ns, axis=1)[:, 0] - covered_in(window_ns, waiting)
 
+    def are_told(self, culprits: Sequence[int]) -> bool:
+        """Tell whether it is known who waits for some GPUs.
+
+        It is where half of their collectives are matched, so closely that they tell who came last,
+        and half of the time that the others communicate; or those are transfers of a pipeline.
+        """
+        every, known = np.zeros((2, 2, len(self._gpus)), dtype=np.int64)
+        for gpu, device in enumerate(self.device_of):
+            for lane in () if device < 0 else self._collectives.devices[device].lanes:
+                every[:, gpu] += lane.start_ns.size, (lane.end_ns - lane.start_ns).sum()
+        for it in self._collectives.sequences:
+            is_sure = it.confidence != LOW_CONFIDENCE
+            for owner, *times in zip(it.owners, it.start_ns, it.end_ns, strict=True):
+                n, time_ns = len(it), (times[1] - times[0]).sum()
+                is_close = is_sure and 2 * n * sure_ns(it.residual_ns) <= time_ns
+                if self._gpu_of[owner] >= 0 and (is_close or id(it) in self.stages.staged):
+                    known[:, self._gpu_of[owner]] += n, time_ns
+        of_culprits = 2 * known[0, culprits].sum() >= every[0, culprits].sum() > 0
+        others = np.delete(np.stack((known[1], every[1])), culprits, axis=1).sum(axis=1)
+        return bool(of_culprits and 2 * others[0] >= others[1])
+
     def waits_ns(self, culprits: Sequence[int], steps: IntArray) -> IntArray:
         """Return how long each GPU waited in collectives to which one of some came last.
 

@@ -37,6 +37,7 @@ class RankVerdict:
     peers_n: int
     verdict: Verdict | None = None
     kernel: str | None = None
+    kernel_pct: float | None = None
     more_pct: float | None = None
     late_ns: float | None = None
     chance: float | None = None
@@ -44,5 +45,6 @@ class RankVerdict:
     steps_n: int = 0
     late_steps_n: int | None = None
     about_ns: int | None = None
+    bound_ns: int | None = None
     evidence: str | None = None
     reason: str | None = None

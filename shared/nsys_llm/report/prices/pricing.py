@@ -42,6 +42,8 @@ class _Size(NamedTuple):
     replay: str | None = None
     #: Most of it where that is less than the bound, or there is none.
     clip_ns: float | None = None
+    #: What of a verdict is measured, said where nothing else is known.
+    measured_ns: float | None = None
 
 
 def bind(walls: Walls, gpu: Gpu) -> bool:
@@ -78,6 +80,7 @@ class _Prices:
         gain_ns, reason = self._replays.gain(change.kind, size.replay, span_ns, size.usual_ns)
         about_ns = size.usual_ns if gain_ns is None else gain_ns
         basis: Basis = "usual" if gain_ns is None else "replay"
+        is_known = (about_ns, bound_ns) != (None, None)
         return Price(
             span_ns=span_ns,
             wall_classes=size.wall_classes,
@@ -88,6 +91,7 @@ class _Prices:
             steps_n=steps.in_span(gpu, span_ns),
             step_unit=steps.unit or "step",
             tail_pct=change.worst_pct,
+            measured_ns=None if is_known else _within(size.measured_ns, *limits_ns),
         )
 
     def _sizes(self, gpu: Gpu, change: Change) -> Mapping[ChangeKind, _Size]:
@@ -158,25 +162,24 @@ class _Prices:
         """
         walls, row = self._walls, self._verdicts.get(gpu, {})
         judged_ns, is_late = row.get("about_ns"), row.get("verdict") in HOST_VERDICTS
+        most_ns = row.get("bound_ns") if judged_ns is None else judged_ns
         idle_ns = walls.host_idle_ns(gpu)
-        host_ns = idle_ns + (judged_ns or 0) * is_late
+        host_ns = idle_ns + (most_ns or 0) * is_late
         # Who launches earlier comes earlier, and is waited for less; not whom the profiler holds.
         waiting_ns = 0 if self._is_held else walls.detail_ns(gpu, wall.COMMUNICATION, wall.WAITING)
         share = max(row.get("more_pct") or 0.0, 0.0) / 100.0
         more_ns = walls.class_ns(*gpu, wall.COMPUTE) * share / (1.0 + share)
-        bound_ns = text = None
+        steps_n = self._replays.steps.in_span(gpu, walls.span_ns(*gpu)) or 0.0
+        late_ns = (row.get("late_ns") or 0.0) * steps_n
+        bound_ns = most_ns
         if judged_ns is not None:
-            steps_n = self._replays.steps.in_span(gpu, walls.span_ns(*gpu)) or 0.0
-            late_ns = (row["late_ns"] or 0.0) * steps_n
             bound_ns = max(judged_ns, more_ns, late_ns, idle_ns * is_late)
-            text = self._replays.of_rank(gpu[0])
-        host = wall.IDLE, wall.COMMUNICATION
+        text = None if most_ns is None else self._replays.of_rank(gpu[0])
+        host, work = (wall.IDLE, wall.COMMUNICATION), (wall.COMPUTE, wall.COPIES, wall.IDLE)
         return {
             "host": _Size(host, host_ns, idle_ns, "host=0"),
             "wait": _Size(host, None, None, f"wait:{name}", host_ns + waiting_ns),
-            "rank": _Size(
-                (wall.COMPUTE, wall.COPIES, wall.IDLE), bound_ns, judged_ns, text, judged_ns
-            ),
+            "rank": _Size(work, bound_ns, judged_ns, text, judged_ns, max(more_ns, late_ns)),
             "stages": _Size((wall.COMPUTE,), bound_ns or more_ns, judged_ns),
         }
 
