@@ -51,8 +51,7 @@ HOST_CASES: Final = {
         "{share_pct}[ (start-up {start_up_pct})]",
     ),
     START_UP: Case(
-        title="{whose} is late in {host_range:quoted} at start-up: {its} GPU idles "
-        "{host_share_pct}",
+        title="Start-up: {who} is late in {host_range:quoted}: {its} GPU idles {host_share_pct}",
         recommendation="{host_ns} of the {lost_ns} is start-up: nothing to gain in later steps. "
         "Leave it out with `--skip-warmup` or `--filter-time`.",
     ),

@@ -146,16 +146,17 @@ def host_subject(
     """Return how a title names late hosts, and the GPU of the worst; and the counts in that."""
     late, every = late_ranks(losses_ns, gpu), tuple(sorted({rank for rank, _ in losses_ns}))
     if len(late) == 1:
-        host = f"Rank {gpu[0]}'s host"
-        return {"whose": host, "hosts": f"{host}:", "its": "its"}, ()
+        whose, who = (f"{rank} {gpu[0]}'s host" for rank in ("Rank", "rank"))
+        return {"whose": whose, "who": who, "hosts": f"{whose}:", "its": "its"}, ()
     names = f"ranks {listed([*map(str, late)])}"
     if len(late) > _MOST_NAMED:
         names = f"{len(late)} of {len(every)} ranks"
     if late == every:
         names = "both ranks" if len(every) == 2 else f"all {len(every)} ranks"
-    said = {"whose": f"On {names} the host", "hosts": f"Hosts of {names}, the worst"}
+    said = {"whose": f"On {names} the host", "who": f"on {names} the host"}
+    said |= {"hosts": f"Hosts of {names}, the worst", "its": "the worst"}
     counts = (
         claim(tables, name, "wall", "rank", "distinct", rank=ranks)
         for name, ranks in (("late_n", late), ("every_n", every))
     )
-    return said | {"its": "the worst"}, tuple(counts)
+    return said, tuple(counts)

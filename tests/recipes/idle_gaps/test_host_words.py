@@ -113,7 +113,7 @@ def test_a_start_up_has_its_share_of_the_loss_and_no_price(tmp_path):
     tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
     finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
     # Begins of gaps to launch to start, us: 8,000 + 50 + 50 of a warm-up; 4 times 500 + 50 + 50.
-    assert finding["title"].endswith("late in `Warm-up 1` at start-up: its GPU idles 62.4 %")
+    assert finding["title"].endswith("late in `Warm-up 1`: its GPU idles 62.4 %")
     assert finding["recommendation"].startswith("8.05 ms of the 10.5 ms is start-up")
     assert finding["gain_ns"] == 2_450 * US
 
