@@ -16,7 +16,6 @@ import pandas as pd
 
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report import run_texts
-from nsys_llm.report.rules import _NOT_YET
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.view.text import (
     format_bytes,
@@ -89,8 +88,6 @@ def check_title(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) 
         finding: As report.json has it.
         tables: Of the result; those of the recipes of an overview as `recipe/table`.
     """
-    if finding["rule"] in _NOT_YET:
-        return
     for cell in finding["evidence"]:
         if (
             cell["table"] not in tables
@@ -211,7 +208,10 @@ def _is_theirs(
 def _members(
     where: Mapping[str, Any], table: str, tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[str]:
-    """Yield the ranks of a group, as tables call it by its number."""
+    """Yield the ranks of a group, as tables call it by its number, and the machine of a rank."""
+    files = _files(table, tables)
+    if "host" in files:
+        yield from files.loc[files["rank"] == where.get("rank"), "host"]
     groups = tables.get(f"{table.rpartition('/')[0]}/groups", tables.get("groups"))
     if "group" in where and groups is not None:
         yield from groups.loc[groups["group"] == where["group"], "ranks"]
@@ -228,9 +228,14 @@ def _is_of_ranks(
             return set(some) <= ranks
     if where.keys() & _OF_RANKS:
         return True
-    files = tables.get(f"{table.rpartition('/')[0]}/files", tables["files"])
+    files = _files(table, tables)
     labels = set(files.loc[files["rank"].isin(list(ranks)), "File"])
     return any(value in labels for value in _flat(where))
+
+
+def _files(table: str, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    files = tables.get(f"{table.rpartition('/')[0]}/files", tables["files"])
+    return (files.reset_index() if files.index.name else files).rename(columns={"Rank": "rank"})
 
 
 def _flat(where: Mapping[str, Any]) -> Iterator[Any]:

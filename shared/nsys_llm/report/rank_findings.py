@@ -117,6 +117,8 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
     ranks, is_stage = sorted({int(row["rank"]) for row in rows}), rule.id in STAGE_RULES
     listed_ranks = listed([str(item) for item in ranks[:_MOST]])
     host, kernel, peers = worst["host"], worst["kernel"], format_count(worst["peers_n"])
+    # Who pauses in some steps may come first in the others.
+    is_late = (worst["late_ns"] or 0.0) > 0
     return rule.finding(
         cause=Cause("stage" if is_stage else "rank", rank, device_id, note=rule.id),
         change=None if rule.kind == CAPTURE else Change("stages" if is_stage else "rank"),
@@ -126,11 +128,13 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
             "members": f"{'rank' if len(ranks) == 1 else 'ranks'} {listed_ranks}",
             "host": quoted(host) if host else None,
             "beside": "the mean stage" if is_stage else f"the median of {peers} peers",
-            # Who pauses in some steps may come first in the others.
-            "late_ns": max(worst["late_ns"] or 0.0, 0.0),
             "kernel": quoted(shortened(kernel)) if kernel else None,
+            **({} if is_late else {"late_ns": None}),
         },
-        evidence=cells("rank_verdicts", worst, ("rank", "device_id"), _COLUMNS),
+        evidence=cells(
+            *("rank_verdicts", worst, ("rank", "device_id", "kernel")),
+            [name for name in _COLUMNS if name != "late_ns" or is_late],
+        ),
         ranks=tuple(ranks),
         rank=rank,
         device_id=device_id,

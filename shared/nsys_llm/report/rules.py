@@ -30,18 +30,6 @@ EXPLAINER: Final = "nsys-llm-explainer 0.1.0"
 OF_ALL, OF_CLASS, OF_RANK, OF_KERNEL, OF_BATCH = range(5)
 #: What to record is as the rule says.
 OF_RULE: Final = "of the rule"
-_NOT_YET: Final = frozenset(
-    [
-        "profiler",
-        "more_work",
-        "slow_gpu",
-        "slow_host",
-        "late_host",
-        "late",
-        "pauses",
-        "slow_stage",
-    ]
-)
 #: Where the first sentence of a template ends.
 _SENTENCE_END: Final = re.compile(r"(?<=\.)(?=[ \[])(?![^\[\]]*\])|(?=\[\. )")
 
@@ -146,8 +134,6 @@ class Rule:
         counts = {"others_n": others_n, "ranks_n": others_n + 1}
         evident = {**counts, **subjects, **_evident(about.get("evidence", ()))}
         # Numbers that are read first are those of the rows that the title names.
-        if self.id in _NOT_YET:
-            evident |= fields
         shown = evident | {name: word for name, word in fields.items() if not _is_number(word)}
         known = {**about, **evident, **fields}
         first, rest = _first_sentence(said.details or self.details)
