@@ -55,7 +55,7 @@ def recomputed(cell: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> A
     rows = rows.reset_index() if rows.index.name else rows
     keep = [True] * len(rows)
     for key, wanted in cell["where"].items():
-        some = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+        some = _several(wanted)
         held = [None if _is_null(value) else value for value in rows[key].tolist()]
         keep = [here and value in some for here, value in zip(keep, held, strict=True)]
     values = [0.0] * sum(keep)
@@ -211,10 +211,10 @@ def _members(
     """Yield the ranks of a group, as tables call it by its number, and the machine of a rank."""
     files = _files(table, tables)
     if "host" in files:
-        yield from files.loc[files["rank"] == where.get("rank"), "host"]
+        yield from files.loc[files["rank"].isin(_several(where.get("rank"))), "host"]
     groups = tables.get(f"{table.rpartition('/')[0]}/groups", tables.get("groups"))
     if "group" in where and groups is not None:
-        yield from groups.loc[groups["group"] == where["group"], "ranks"]
+        yield from groups.loc[groups["group"].isin(_several(where["group"])), "ranks"]
 
 
 def _is_of_ranks(
@@ -224,13 +224,16 @@ def _is_of_ranks(
         return True
     for key in ("rank", "hot_rank"):
         if key in where:
-            some = where[key] if isinstance(where[key], (list, tuple)) else [where[key]]
-            return set(some) <= ranks
+            return set(_several(where[key])) <= ranks
     if where.keys() & _OF_RANKS:
         return True
     files = _files(table, tables)
     labels = set(files.loc[files["rank"].isin(list(ranks)), "File"])
     return any(value in labels for value in _flat(where))
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _files(table: str, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -240,7 +243,7 @@ def _files(table: str, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _flat(where: Mapping[str, Any]) -> Iterator[Any]:
     for value in where.values():
-        yield from value if isinstance(value, (list, tuple)) else [value]
+        yield from _several(value)
 
 
 def _shows(name: str, value: Any) -> bool:
@@ -251,7 +254,9 @@ def _shows(name: str, value: Any) -> bool:
 
 
 def _forms(value: Any) -> Iterator[str]:
-    """Yield the ways in which a sentence writes a number."""
+    """Yield the ways in which a sentence writes a number, or has those of a text."""
+    if isinstance(value, str):
+        yield from (match[0].rstrip(",").lstrip("+-") for match in _NUMBER.finditer(value))
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return
     value = abs(value)

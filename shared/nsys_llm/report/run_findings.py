@@ -12,8 +12,8 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, claim
-from nsys_llm.report.records import Tables
+from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, claim
+from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.view.text import cleaned, quoted
@@ -47,7 +47,12 @@ def _missing_ranks(tables: Tables) -> list[Finding]:
     ]
     more_n = len(missing) - _MOST_NAMED
     fields = {"reasons": " ".join(reported) + f" And {more_n:,} more." * (more_n > 0)}
-    return [RULES["missing_ranks"].finding(fields=fields, evidence=_counts(tables, *statuses))]
+    said = (
+        cells("files", row, ("File",), ("reason",))
+        for row in records(missing[["File", "reason"]].head(_MOST_NAMED))
+    )
+    evidence = *_counts(tables, *statuses), *(cell for some in said for cell in some)
+    return [RULES["missing_ranks"].finding(fields=fields, evidence=evidence)]
 
 
 def _unrelated(tables: Tables) -> list[Finding]:
