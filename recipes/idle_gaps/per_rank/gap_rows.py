@@ -114,6 +114,7 @@ def top_gaps(
     first, known = where.call.copy(), np.flatnonzero(where.call >= 0)
     first[known] = host.calls.ended_before(gaps.start_ns[known], where.call[known])
     marks, gap_rows = GapMarks.of(trace, _spans(gaps, where, host)), []
+    times, certain_ns = split.time_ns.T.tolist(), split.certain_ns[:IDLE_CAUSES_N].sum(axis=0)
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
         calls = int(first[at]), int(where.call[at])
@@ -125,8 +126,8 @@ def top_gaps(
                 before=_name(ops, names, int(gaps.before[at])),
                 after=_name(ops, names, int(gaps.after[at])),
                 cause_code=cause,
-                time_ns=tuple(split.time_ns[:, at].tolist()),
-                certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
+                time_ns=tuple(times[at]),
+                certain_ns=int(certain_ns[at]),
                 **_launch(api_name, host, marks, records, calls, int(where.other[at]), gap, cause),
             )
         )

@@ -93,10 +93,11 @@ def statistics(values: IntArray, wall_ns: IntArray, certain_ns: IntArray) -> dic
         certain_ns: Likewise, the part to which no inferred edge led.
     """
     total, wall = int(values.sum()), int(wall_ns.sum())
+    p50_ns, p99_ns = np.percentile(values, (50, 99)).tolist()
     return {
         "mean_ns": total / values.size,
-        "p50_ns": float(np.percentile(values, 50)),
-        "p99_ns": float(np.percentile(values, 99)),
+        "p50_ns": p50_ns,
+        "p99_ns": p99_ns,
         "share_pct": 100.0 * total / wall if wall else None,
         "certain_pct": 100.0 * int(certain_ns.sum()) / total if total else None,
         "steps_n": int((values > 0).sum()),
