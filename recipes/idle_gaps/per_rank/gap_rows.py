@@ -111,10 +111,13 @@ def top_gaps(
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)
     named, api_name = split.time_ns.argmax(axis=0), api_names(trace, host)
+    first, known = where.call.copy(), np.flatnonzero(where.call >= 0)
+    first[known] = host.calls.ended_before(gaps.start_ns[known], where.call[known])
     marks, gap_rows = GapMarks.of(trace, _spans(gaps, where, host)), []
+    times, certain_ns = split.time_ns.T.tolist(), split.certain_ns[:IDLE_CAUSES_N].sum(axis=0)
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
-        call = int(where.call[at])
+        calls = int(first[at]), int(where.call[at])
         gap_rows.append(
             GapRow(
                 device_id=ops.device_id,
@@ -123,9 +126,9 @@ def top_gaps(
                 before=_name(ops, names, int(gaps.before[at])),
                 after=_name(ops, names, int(gaps.after[at])),
                 cause_code=cause,
-                time_ns=tuple(split.time_ns[:, at].tolist()),
-                certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
-                **_launch(api_name, host, marks, records, call, int(where.other[at]), gap, cause),
+                time_ns=tuple(times[at]),
+                certain_ns=int(certain_ns[at]),
+                **_launch(api_name, host, marks, records, calls, int(where.other[at]), gap, cause),
             )
         )
     return gap_rows
@@ -169,17 +172,22 @@ def _launch(
     host: HostTimeline,
     marks: GapMarks,
     records: HostRecords,
-    call: int,
+    within: tuple[int, int],
     other: int,
     gap: tuple[int, int],
     cause: int,
 ) -> dict[str, Any]:
-    """Return what the launching thread, or the one that it waited for, did in a gap."""
+    """Return what the launching thread, or the one that it waited for, did in a gap.
+
+    Args:
+        within: The first call that may reach into the gap, and the launching one; below 0: unknown.
+    """
+    call = within[1]
     if call < 0:
         return _UNKNOWN
     calls, thread = host.calls, int(host.calls.threads[host.calls.thread[call]])
     begin_ns, end_ns = int(calls.start_ns[call]), int(calls.end_ns[call])
-    api, stretch = _stretch(host, call, other, gap, cause)
+    api, stretch = _stretch(host, within, other, gap, cause)
     middle_ns = begin_ns if stretch is None else sum(stretch) // 2
     where = thread if api is None else int(calls.threads[calls.thread[api]])
     os_call, os_call_ns = marks.os_call(thread, *gap)
@@ -200,11 +208,10 @@ def _launch(
 
 
 def _stretch(
-    host: HostTimeline, call: int, other: int, gap: tuple[int, int], cause: int
+    host: HostTimeline, within: tuple[int, int], other: int, gap: tuple[int, int], cause: int
 ) -> tuple[int | None, tuple[int, int] | None]:
     """Return the call with most time of the cause, and that time; or the longest without a call."""
-    calls, last = host.calls, np.array([call])
-    places = np.arange(int(calls.ended_before(np.array([gap[0]]), last)[0]), call + 1)
+    calls, places = host.calls, np.arange(within[0], within[1] + 1)
     begins, ends = calls.start_ns[places], calls.end_ns[places]
     if cause == HOST_NO_CUDA:
         begins, ends = np.concatenate(([gap[0]], ends[:-1])), begins

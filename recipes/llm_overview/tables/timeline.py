@@ -31,6 +31,11 @@ _MOST_CELLS_OF_LANE: Final = 600
 
 _STEPS: Final = "step_budget"
 _TABLE: Final = "timeline"
+#: What the timeline shows of a path.
+_OF_PATH: Final = [
+    *("which", "rank", "file", "device_id", "class"),
+    *("activity", "start_ns", "end_ns", "duration_ns"),
+]
 #: What a row of the table is.
 WORK, WAIT, PATH, HOST_PATH, FINDING = "work", "wait", "path", "host path", "finding"
 #: What the threads did that a GPU waited for.
@@ -67,7 +72,7 @@ def plan(
     clocks = job_clock(parts, ranks, options)
     views = views_of(parts, tables, ranks, clocks)
     opportunities = tuple(records(tables["opportunities"]))
-    path = tuple(records(parts[_STEPS].tables["path"])) if _STEPS in parts else ()
+    path = tuple(records(parts[_STEPS].tables["path"][_OF_PATH])) if _STEPS in parts else ()
     shown = chosen_gpus(gpus, opportunities, path)
     windows: dict[RankKey, list[LaneWindow]] = {}
     for gpu in shown:
@@ -224,13 +229,14 @@ def _path_segments(
     """
     states = (*sorted({row["class"] for _, row in steps}),)
     names = (*sorted({row["activity"] for _, row in steps}),)
+    places = {name: place for place, name in enumerate(names)}
     codes = [
         (
             row["start_ns"],
             row["end_ns"],
             row["duration_ns"],
             states.index(row["class"]),
-            names.index(row["activity"]),
+            places[row["activity"]],
             2 * lane + (row["device_id"] is None),
         )
         for lane, row in steps

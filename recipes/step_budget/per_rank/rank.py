@@ -79,16 +79,21 @@ def _paths(
     outline, segments = Outline.of(trace, edges, tails, steps.of_op)
     bounds = np.cumsum([window.tail.size for window in windows])[:-1]
     ends = np.split(segments, bounds) if windows else []
-    charging = [
-        Charging(outline, _walks(window.edge_ns.tolist(), tail.tolist()))
-        for window, tail in zip(windows, ends, strict=True)
-    ]
+    # Of all devices at once: their paths go through the same segments of the host.
+    charging = Charging(
+        outline,
+        [
+            walk
+            for window, tail in zip(windows, ends, strict=True)
+            for walk in _walks(window.edge_ns.tolist(), tail.tolist())
+        ],
+    )
     blocks = Blocks(trace, edges, kernels, outline.segments)
     whole = kept_whole(outline, blocks, _cuts(outline, windows), _shown(windows, marks))
     forest = path_forest(outline, blocks, whole, charging)
     devices = list[DeviceBudget]()
-    for window, tail, sums in zip(windows, ends, charging, strict=True):
-        charges, passages = sums.total()
+    totals = charging.totals([tail.size for tail in ends])
+    for window, tail, (charges, passages) in zip(windows, ends, totals, strict=True):
         parts = vars(replace(window, tail=tail)) | {"idle_ns": idle_ns.get(window.device_id)}
         devices.append(DeviceBudget(**parts, charges=charges, passages=passages))
     return forest, tuple(devices)

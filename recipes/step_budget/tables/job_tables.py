@@ -93,10 +93,11 @@ def statistics(values: IntArray, wall_ns: IntArray, certain_ns: IntArray) -> dic
         certain_ns: Likewise, the part to which no inferred edge led.
     """
     total, wall = int(values.sum()), int(wall_ns.sum())
+    p50_ns, p99_ns = np.percentile(values, (50, 99)).tolist()
     return {
         "mean_ns": total / values.size,
-        "p50_ns": float(np.percentile(values, 50)),
-        "p99_ns": float(np.percentile(values, 99)),
+        "p50_ns": p50_ns,
+        "p99_ns": p99_ns,
         "share_pct": 100.0 * total / wall if wall else None,
         "certain_pct": 100.0 * int(certain_ns.sum()) / total if total else None,
         "steps_n": int((values > 0).sum()),
@@ -135,9 +136,14 @@ def job_class_rows(paths: JobPaths) -> list[dict[str, Any]]:
     )
 
 
-def path_rows(paths: JobPaths) -> list[dict[str, Any]]:
-    """Return the rows of the table path: the median and the worst step, from the end back."""
-    return [row for which, step in _chosen(paths) for row in _path_rows(paths, which, step)]
+def path_columns(paths: JobPaths) -> Columns:
+    """Return the table path: the median and the worst step, from the end back."""
+    parts = [_path_columns(paths, which, step) for which, step in _chosen(paths)]
+    return (
+        {name: [cell for part in parts for cell in part[name]] for name in parts[0]}
+        if parts
+        else {}
+    )
 
 
 def _chosen(paths: JobPaths) -> list[tuple[str, int]]:
@@ -156,7 +162,7 @@ def _lane(paths: JobPaths, rank: int, charge: Charge) -> str:
     return f"{paths.rows[rank][0].file}, {where}"
 
 
-def _path_rows(paths: JobPaths, which: str, step: int) -> list[dict[str, Any]]:
+def _path_columns(paths: JobPaths, which: str, step: int) -> Columns:
     pieces = paths.charged.pieces_of(step)
     charges = paths.charged.charges
     # What differs by the state of its thread alone is one stretch.
@@ -173,33 +179,25 @@ def _path_rows(paths: JobPaths, which: str, step: int) -> list[dict[str, Any]]:
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if group.size else group
     last = np.append(first[1:], group.size) - 1
     longest = np.lexsort((-pieces.time_ns, group))[first]
-    columns = (
-        pieces.charge[longest],
-        pieces.rank[longest],
-        pieces.start_ns[last],
-        pieces.end_ns[first],
-        np.add.reduceat(pieces.doubtful, first, dtype=np.int64) if group.size else group,
-    )
-    parts = zip(*(column.tolist() for column in columns), strict=True)
-    rows = []
-    for part, (code, rank, start, end, doubtful_n) in enumerate(parts):
-        charge = charges[code]
-        rows.append(
-            {
-                "which": which,
-                "step": step,
-                "part": part,
-                "rank": None if rank == NO_RANK else paths.rows[rank][0].number,
-                "file": None if rank == NO_RANK else paths.rows[rank][0].file,
-                "device_id": None if charge.device_id == HOST else charge.device_id,
-                "lane": _lane(paths, rank, charge),
-                "class": CLASS_NAMES[charge.kind],
-                "activity": charge.detail,
-                "start_ns": start - paths.zero_ns,
-                "end_ns": end - paths.zero_ns,
-                "duration_ns": end - start,
-                "edge": EDGE_NAMES[charge.edge],
-                "certain": not doubtful_n,
-            }
-        )
-    return rows
+    start_ns, end_ns = pieces.start_ns[last], pieces.end_ns[first]
+    doubtful_n = np.add.reduceat(pieces.doubtful, first, dtype=np.int64) if group.size else group
+    parts = [charges[code] for code in pieces.charge[longest].tolist()]
+    places = pieces.rank[longest].tolist()
+    ranks = {place: row[0] for place, row in enumerate(paths.rows)}
+    known = [ranks.get(place) for place in places]  # none: `NO_RANK`
+    return {
+        "which": [which] * len(parts),
+        "step": [step] * len(parts),
+        "part": np.arange(len(parts)),
+        "rank": [rank and rank.number for rank in known],
+        "file": [rank and rank.file for rank in known],
+        "device_id": [None if it.device_id == HOST else it.device_id for it in parts],
+        "lane": [_lane(paths, place, it) for place, it in zip(places, parts, strict=True)],
+        "class": [CLASS_NAMES[it.kind] for it in parts],
+        "activity": [it.detail for it in parts],
+        "start_ns": start_ns - paths.zero_ns,
+        "end_ns": end_ns - paths.zero_ns,
+        "duration_ns": end_ns - start_ns,
+        "edge": [EDGE_NAMES[it.edge] for it in parts],
+        "certain": doubtful_n == 0,
+    }

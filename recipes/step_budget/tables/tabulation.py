@@ -20,7 +20,7 @@ from .device_steps import DividedSteps, device_columns, device_steps
 from .host_states import host_state_rows
 from .job import Job, job_steps
 from .job_sums import add_up
-from .job_tables import JobPaths, job_class_rows, job_columns, path_rows, statistics
+from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, statistics
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
 from .what_if import replay_rows, unanswered
@@ -73,7 +73,7 @@ def _of_job(
     paths = JobPaths(rows, job, walks, charged, zero_ns)
     tables = {
         "job_steps": job_columns(paths),
-        "path": path_rows(paths),
+        "path": path_columns(paths),
         "host_states": host_state_rows(paths),
         "step_classes": job_class_rows(paths),
     }

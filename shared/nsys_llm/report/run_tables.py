@@ -46,7 +46,7 @@ def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[
         manifests = [part.run.manifest for part in run.parts.values()] or [run.manifest]
         there = {table.file for manifest in manifests for table in manifest.writes}
         tables["rank_verdicts"] = [
-            asdict(replace(verdict, evidence=_evidence(verdict, there))) for verdict in verdicts
+            {**vars(verdict), "evidence": _evidence(verdict, there)} for verdict in verdicts
         ]
     tables |= run.analysis.tabulate(run.partial, _working(run), run.options)
     return declared_frames(run.manifest, tables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ _LAST_N: Final = 5
 _MCP: Final = "mcp"
 _MCP_HELP: Final = "Serve five tools to agents, by the Model Context Protocol on standard input."
 _SHOWN_ROWS_N: Final = 20
+#: New objects after which Python looks for cycles: rows are many, and have none.
+_OBJECTS_N: Final = 100_000
 
 
 class _Parser(argparse.ArgumentParser):
@@ -222,6 +225,7 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
     from nsys_llm.run.runner import run_recipe
 
     keep_freed()
+    gc.set_threshold(_OBJECTS_N, 50, 100)
     recipe = _OVERVIEW_RECIPE if given["recipe"] == _OVERVIEW else given["recipe"]
     options = resolved_options(load_manifest(recipe), given)
     with open_executor(given["mode"], given["scheduler_file"]) as executor:

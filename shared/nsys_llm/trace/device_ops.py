@@ -226,7 +226,7 @@ def device_windows(
     trace: RankTrace, device: int, *, whole_capture: bool = False
 ) -> tuple[IntArray, str]:
     """Return the windows of a device, shape (n, 2), sorted and disjoint, and their source."""
-    capture = _capture(trace)
+    capture = trace.capture
     if trace.windows_ns is not None:
         # What was not watched was not idle.
         windows = trace.windows_ns
@@ -239,21 +239,6 @@ def device_windows(
     if complete and whole_capture and capture is not None:
         return capture, CAPTURE
     return trace.device_span(device), OPERATIONS if complete else SELECTED
-
-
-def _capture(trace: RankTrace) -> IntArray | None:
-    """Return the span of the capture, shape (1, 2); None where it is not recorded.
-
-    It begins at 0. Operations outside say that it was longer.
-    """
-    lengths = trace.tables.get("capture_spans")
-    if lengths is None or not len(lengths):
-        return None
-    low, high = 0, int(lengths["duration_ns"].max())
-    for op in trace.unfiltered.values():
-        low = min(low, int(op["start_ns"].min(initial=low)))
-        high = max(high, int(op["end_ns"].max(initial=high)))
-    return np.array([[low, high]], dtype=np.int64)
 
 
 def memop_table(trace: RankTrace) -> Table:

@@ -90,6 +90,21 @@ class RankTrace:
         spans = [union_intervals(op["start_ns"], op["end_ns"]) for op in times]
         return merged_unions(spans)
 
+    @cached_property
+    def capture(self) -> IntArray | None:
+        """The span of the capture, shape (1, 2); None where it is not recorded.
+
+        It begins at 0. Operations outside say that it was longer.
+        """
+        lengths = self.tables.get("capture_spans")
+        if lengths is None or not len(lengths):
+            return None
+        low, high = 0, int(lengths["duration_ns"].max())
+        for op in self.unfiltered.values():
+            low = min(low, int(op["start_ns"].min(initial=low)))
+            high = max(high, int(op["end_ns"].max(initial=high)))
+        return np.array([[low, high]], dtype=np.int64)
+
     @property
     def last_end_ns(self) -> int:
         """When the last operation of the rank ended, whatever the filters leave; 0 without any."""
@@ -108,6 +123,15 @@ class RankTrace:
 
     def device_span(self, device: int) -> IntArray:
         """Return from the first to the last operation of `device_ops`: shape (1 or 0, 2)."""
+        if device not in self._spans:
+            self._spans[device] = self._span(device)
+        return self._spans[device]
+
+    @cached_property
+    def _spans(self) -> dict[int, IntArray]:
+        return {}
+
+    def _span(self, device: int) -> IntArray:
         first, last = [], []
         for op in (self.tables[name] for name in OP_TABLES if name in self.tables):
             there = op["device_id"] == device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,8 @@ from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
 from nsys_llm.trace.launch_clocks import early_starts
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
+#: Calls that are summed up together, for gaps that hold many.
+CALLS_BLOCK: Final = 64
 _IS_BLOCKING: Final = np.isin(np.arange(len(CAUSE_NAMES)), BLOCKING)
 
 
@@ -95,6 +98,15 @@ class HostTimeline:
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
         return cls(calls, cause, is_graph, profiler, no_work, driver, error_ns)
+
+    @cached_property
+    def cause_ns(self) -> IntArray:
+        """Time of each cause in the calls before each block: shape (causes, blocks + 1), ns."""
+        shape = len(CAUSE_NAMES), self.cause.size // CALLS_BLOCK + 2
+        sums = np.zeros(shape, dtype=np.int64)
+        block = np.arange(self.cause.size) // CALLS_BLOCK + 1
+        np.add.at(sums, (self.cause, block), self.calls.end_ns - self.calls.start_ns)
+        return sums.cumsum(axis=1)
 
     def spans(self, thread: int, *, blocking: bool) -> tuple[IntArray, IntArray]:
         """Return when a thread (its code) was in a call, or a blocking one, and the causes."""

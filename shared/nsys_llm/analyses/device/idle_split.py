@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.host_timeline import CALLS_BLOCK, HostTimeline
 from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
@@ -187,7 +187,7 @@ def _parts(start_ns: IntArray, end_ns: IntArray, where: Situations, host: HostTi
 def _calls_within(
     begin_ns: IntArray, end_ns: IntArray, call: IntArray, host: HostTimeline
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return what a thread did before a call: stretch, cause and ns of each call in a stretch.
+    """Return what a thread did before a call: stretch, cause and ns, each call or a few in sum.
 
     Args:
         begin_ns: Shape (n,), begin of each stretch.
@@ -199,13 +199,29 @@ def _calls_within(
     first = calls.ended_before(begin_ns[rows], call[rows])
     # Of calls that overlap, as they do where threads are mixed up, many lie between a gap and its
     # launch that begin behind both.
-    count = np.maximum(calls.begun_from(end_ns[rows], call[rows]) - first, 0)
-    owner = np.repeat(rows, count)
-    place = np.arange(owner.size) + np.repeat(first - (np.cumsum(count) - count), count)
+    until = np.maximum(calls.begun_from(end_ns[rows], call[rows]), first)
+    # Only the first and the last call may reach out of a stretch: blocks between are there in sum.
+    low, high = first // CALLS_BLOCK + 1, (until - 1) // CALLS_BLOCK
+    long = np.flatnonzero(high > low)
+    stops = until.copy()
+    stops[long] = low[long] * CALLS_BLOCK
+    begins = np.concatenate((first, high[long] * CALLS_BLOCK))
+    count = np.concatenate((stops, until[long])) - begins
+    owner = np.repeat(np.concatenate((rows, rows[long])), count)
+    place = np.arange(owner.size) + np.repeat(begins - (np.cumsum(count) - count), count)
     inside = np.minimum(calls.end_ns[place], end_ns[owner]) - np.maximum(
         calls.start_ns[place], begin_ns[owner]
     )
-    return owner, host.cause[place].astype(np.int64), np.maximum(inside, 0)
+    cause, inside = host.cause[place].astype(np.int64), np.maximum(inside, 0)
+    if not long.size:
+        return owner, cause, inside
+    sums = host.cause_ns[:, high[long]] - host.cause_ns[:, low[long]]
+    summed, at = np.nonzero(sums)
+    return (
+        np.concatenate((owner, rows[long][at])),
+        np.concatenate((cause, summed)),
+        np.concatenate((inside, sums[summed, at])),
+    )
 
 
 def _hand_over(

@@ -90,9 +90,11 @@ class HostRecords:
     def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
         """Return how much of a stretch a thread ran; None if it has no switches."""
         at_ns, runs = self.moves(thread)
+        if not at_ns.size:
+            return None
         low, high = np.searchsorted(at_ns, (start_ns, end_ns)).tolist()
         edges = np.concatenate(([start_ns], at_ns[low:high], [end_ns]))
-        return int(np.diff(edges)[runs[low : high + 1]].sum()) if at_ns.size else None
+        return int(np.diff(edges)[runs[low : high + 1]].sum())
 
     def edges_ns(self, thread: int) -> IntArray:
         """Return when a thread may have changed what it did, ascending."""

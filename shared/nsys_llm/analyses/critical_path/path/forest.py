@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,15 +71,12 @@ class PathForest:
         self.begin_ns.cumsum(out=self.begin_ns)
 
 
-def path_forest(
-    outline: Outline, blocks: Blocks, whole: Bools, charging: Sequence[Charging]
-) -> PathForest:
+def path_forest(outline: Outline, blocks: Blocks, whole: Bools, charging: Charging) -> PathForest:
     """Return the paths of a rank as they travel, and add up what walks charge on the way."""
     places: dict[Charge, int] = {}
     begins, codes, doubts, counts = [], [], [], [np.zeros(1, dtype=np.int64)]
     for block in blocks:
-        for sums in charging:
-            sums.add(block)
+        charging.add(block)
         rows, begin_ns, sizes = added_up(block, whole)
         of_block = [places.setdefault(charge, len(places)) for charge in block.charges]
         codes.append(np.array(of_block, dtype=np.int32)[block.code[rows]])

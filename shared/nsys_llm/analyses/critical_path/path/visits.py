@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.critical_path.path.blocks import Block
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, COMMUNICATION, UNKNOWN
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.analyses.critical_path.path.outline import Outline
-from nsys_llm.numeric.grouping import runs
+from nsys_llm.numeric.enclosing import first_above
+from nsys_llm.numeric.grouping import distinct, runs
 from nsys_llm.numeric.intervals import IntArray
 
 #: So many stretches at a time stay small beside the trace.
@@ -119,11 +121,43 @@ class Charging:
         """Add the stretches of some segments."""
         within = block.low, block.low + block.parts.top_ns.size
         low, high = np.searchsorted(self._segment, within).tolist()
-        sizes = np.diff(block.parts.first)[self._segment[low:high] - block.low]
-        for first, last in runs(sizes, _BLOCK):  # walks may visit the same segments
-            self._add(block, self._order[low + first : low + last])
+        sizes = np.diff(block.parts.first)
+        kind = np.array([charge.kind for charge in block.charges], dtype=np.int64)[block.code]
+        visits = self._order[low:high]
+        visits = visits[~self._add_from_top(block, kind, visits)]
+        # Walks may visit the same segments.
+        for first, last in runs(sizes[self._visits.segment[visits] - block.low], _BLOCK):
+            self._add(block, kind, visits[first:last])
 
-    def _add(self, block: Block, visits: IntArray) -> None:
+    def _add_from_top(self, block: Block, kind: IntArray, visits: IntArray) -> Bools:
+        """Add visits that enter at the top of a segment without communication; return which.
+
+        By sums from its top down, since many walks may go through the same one.
+        """
+        parts, of = block.parts, self._visits
+        segment = of.segment[visits] - block.low
+        silent = np.diff(_before(kind == COMMUNICATION)[parts.first]) == 0
+        chosen = silent[segment] & (of.high_ns[visits] >= parts.top_ns[segment])
+        segment, some = segment[chosen], visits[chosen]
+        first, low_ns = parts.first[segment], of.low_ns[some]
+        last = first_above(-parts.begin_ns, -low_ns, segment, parts.first)
+        cut = np.flatnonzero(last < parts.first[segment + 1])
+        ends_ns = parts.ends_ns()
+        cut_ns = np.maximum(ends_ns[last[cut]] - low_ns[cut], 0)
+        length_ns, walk = ends_ns - parts.begin_ns, of.walk[some] * len(CLASS_NAMES)
+        for code in distinct(kind).tolist():
+            here = kind == code
+            for sums, counts, certain in (
+                (self._sums[0], here, True),
+                (self._sums[1], here & ~parts.doubtful, ~of.doubtful[some]),
+            ):
+                before = _before(length_ns * counts)
+                ns = before[last] - before[first]
+                ns[cut] += cut_ns * counts[last[cut]]
+                _add(sums, walk + code, ns * certain)
+        return chosen
+
+    def _add(self, block: Block, kinds: IntArray, visits: IntArray) -> None:
         """Add some visits, all of the same block."""
         of, classes_n = self._visits, len(CLASS_NAMES)
         segment = of.segment[visits] - block.low
@@ -132,8 +166,7 @@ class Charging:
         owner = np.repeat(np.arange(sizes.size), sizes)
         at = np.arange(owner.size) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
         begin, end = _clipped(block, at, of.low_ns[visits][owner], of.high_ns[visits][owner])
-        kinds = np.array([charge.kind for charge in block.charges], dtype=np.int64)
-        kind = kinds[block.code[at]]
+        kind = kinds[at]
         doubtful = of.doubtful[visits][owner] | block.parts.doubtful[at]
         code = of.walk[visits][owner] * classes_n + kind
         _add(self._sums[0], code, end - begin)
@@ -144,14 +177,30 @@ class Charging:
         columns = visit, of.walk[visit], member, begin[inside], end[inside], doubtful[inside]
         self._passages.append(np.column_stack(columns))
 
-    def total(self) -> tuple[Charges, Passages]:
-        """Return the sums, and the time in communication in the order in which walks went."""
+    def totals(self, walks_n: Sequence[int]) -> list[tuple[Charges, Passages]]:
+        """Return, of so many walks at a time, the sums, and the time in communication as they went.
+
+        Args:
+            walks_n: How many walks each group has, in order; together they are all.
+        """
         time_ns, certain_ns = self._sums.reshape(2, self._wall_ns.size, len(CLASS_NAMES))
         time_ns[:, UNKNOWN] += self._wall_ns - time_ns.sum(axis=1)
         columns = np.concatenate([np.empty((0, 6), dtype=np.int64), *self._passages])
         columns = columns[np.argsort(columns[:, 0], kind="stable")]
-        walk, member, start, end, doubt = columns[:, 1:].T
-        return Charges(time_ns, certain_ns), Passages(walk, member, start, end, doubt.astype(bool))
+        ends = np.cumsum(walks_n, dtype=np.int64)
+        cuts = np.searchsorted(columns[:, 1], ends)
+        groups, last, before = [], 0, 0
+        for end, cut in zip(ends.tolist(), cuts.tolist(), strict=True):
+            walk, member, start, stop, doubt = columns[before:cut, 1:].T
+            passages = Passages(walk - last, member, start, stop, doubt.astype(bool))
+            groups.append((Charges(time_ns[last:end], certain_ns[last:end]), passages))
+            last, before = end, cut
+        return groups
+
+
+def _before(values: npt.NDArray[Any]) -> IntArray:
+    """Return the sum of the values before each place, shape (n + 1,); differences are exact."""
+    return np.append(0, np.cumsum(values, dtype=np.int64))
 
 
 def _clipped(
