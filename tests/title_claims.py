@@ -200,6 +200,9 @@ def _is_theirs(
 ) -> bool:
     where = cell["where"]
     shown = [*_flat(where), *_members(where, cell["table"], tables), cell["value"]]
+    # An overview calls a group by its ranks, and its recipe's tables are elsewhere.
+    if "group" in where and cell["table"] not in tables:
+        return True
     return _is_of_ranks(where, ranks, cell["table"], tables) and all(
         any(_shows(name, value) for value in shown) for name in names
     )
@@ -247,10 +250,8 @@ def _flat(where: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _shows(name: str, value: Any) -> bool:
-    return isinstance(value, str) and name in (
-        *(value, shortened(value), value.replace("`", "'")),
-        quoted(value).strip("`"),
-    )
+    shown = [value, shortened(value)] if isinstance(value, str) else []
+    return name in {form for text in shown for form in (text, quoted(text).strip("`"))}
 
 
 def _forms(value: Any) -> Iterator[str]:

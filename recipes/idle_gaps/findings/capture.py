@@ -104,11 +104,17 @@ def _cut_graphs(tables: Tables) -> list[Finding]:
     cut = cut[cut["graphs_cut_n"] == cut["opaque_launches_n"]]  # else opaque_graphs says it
     if cut.empty:
         return []
-    row = records(cut.loc[[cut["graphs_cut_n"].idxmax()]])[0]
+    row, ranks_cut = (
+        records(cut.loc[[cut["graphs_cut_n"].idxmax()]])[0],
+        tuple(cut["rank"].tolist()),
+    )
     return [
         RULES["graphs_cut_at_end"].finding(
-            evidence=cells("devices", row, ("rank",), ("graphs_cut_n",)),
-            ranks=tuple(int(rank) for rank in cut["rank"]),
+            evidence=(
+                *cells("devices", row, ("rank",), ("graphs_cut_n",)),
+                claim(tables, "ranks_n", "devices", "rank", "distinct", rank=ranks_cut),
+            ),
+            ranks=ranks_cut,
             rank=int(row["rank"]),
         )
     ]
