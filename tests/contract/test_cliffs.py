@@ -15,7 +15,7 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives import matching
 from nsys_llm.analyses.critical_path.path import host_parts, visits
-from nsys_llm.analyses.device import idle_split
+from nsys_llm.analyses.device import host_timeline, idle_split
 from nsys_llm.analyses.host.places import OTHER_RANGES
 from nsys_llm.analyses.nvtx import nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
@@ -159,7 +159,7 @@ def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
         assert len(details) < 20
 
 
-def test_the_paths_of_many_devices_are_walked_in_bounded_work(tmp_path, monkeypatch):
+def test_the_paths_of_many_devices_are_walked_in_bounded_work(tmp_path, monkeypatch, counted):
     devices_n, kernels_n, visited = 80, 8_000, []
     path = changed(
         kernels(kernels_n).write_sqlite(tmp_path / "rank0.sqlite"),
@@ -173,8 +173,36 @@ def test_the_paths_of_many_devices_are_walked_in_bounded_work(tmp_path, monkeypa
         return followed
 
     monkeypatch.setattr(visits, "follow", follow)
+    added = counted(visits, "_add", 1)
     quick("step_budget", path)
     assert devices_n <= sum(visited) <= devices_n**2 + kernels_n
+    assert sum(added) <= 20 * sum(visited)  # not each stretch for each walk
+
+
+def test_a_gap_that_holds_calls_for_many_devices_takes_their_sums(tmp_path, monkeypatch):
+    devices_n, kernels_n = 80, 2_000
+    path = changed(
+        kernels(kernels_n).write_sqlite(tmp_path / "rank0.sqlite"),
+        f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = correlationId % {devices_n}",
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET end = end + correlationId % 700",
+    )
+    real, rows, causes = idle_split._calls_within, [], []
+
+    def within(*arguments):
+        found = real(*arguments)
+        rows[-1] += found[0].size
+        return found
+
+    monkeypatch.setattr(idle_split, "_calls_within", within)
+    for block in (4, 1 << 30):
+        for module in (host_timeline, idle_split):
+            monkeypatch.setattr(module, "CALLS_BLOCK", block)
+        rows.append(0)
+        tables = quick("idle_gaps", path)
+        causes.append((tables["causes"], tables["gaps"]))
+    assert rows[0] <= 24 * kernels_n < rows[1]
+    for few, all_of_them in zip(*causes, strict=True):
+        assert few.equals(all_of_them)
 
 
 def test_the_processes_of_a_profile_are_looked_up_once_not_once_each(tmp_path, monkeypatch):

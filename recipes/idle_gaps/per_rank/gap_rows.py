@@ -179,8 +179,7 @@ def _launch(
 ) -> dict[str, Any]:
     """Return what the launching thread, or the one that it waited for, did in a gap.
 
-    Args:
-        within: The first call that may reach into the gap, and the launching one; below 0: unknown.
+    `within` is its first call that may reach into the gap, and the launching one; below 0: unknown.
     """
     call = within[1]
     if call < 0:

@@ -80,14 +80,8 @@ def _paths(
     bounds = np.cumsum([window.tail.size for window in windows])[:-1]
     ends = np.split(segments, bounds) if windows else []
     # Of all devices at once: their paths go through the same segments of the host.
-    charging = Charging(
-        outline,
-        [
-            walk
-            for window, tail in zip(windows, ends, strict=True)
-            for walk in _walks(window.edge_ns.tolist(), tail.tolist())
-        ],
-    )
+    walks = [walk for of_device in map(_walks, windows, ends) for walk in of_device]
+    charging = Charging(outline, walks)
     blocks = Blocks(trace, edges, kernels, outline.segments)
     whole = kept_whole(outline, blocks, _cuts(outline, windows), _shown(windows, marks))
     forest = path_forest(outline, blocks, whole, charging)
@@ -121,5 +115,6 @@ def _shown(windows: Sequence[Windows], marks: Sequence[str]) -> IntArray:
     return np.concatenate(spans)
 
 
-def _walks(edge_ns: Sequence[int], tail: Sequence[int]) -> list[Walk]:
-    return [Walk(segment, edge_ns[step + 1], edge_ns[step]) for step, segment in enumerate(tail)]
+def _walks(window: Windows, tail: IntArray) -> list[Walk]:
+    edge_ns = window.edge_ns.tolist()
+    return [Walk(*walk) for walk in zip(tail.tolist(), edge_ns[1:], edge_ns, strict=False)]

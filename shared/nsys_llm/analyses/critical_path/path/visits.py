@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,8 @@ from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, COMMUNICAT
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.analyses.critical_path.path.outline import Outline
 from nsys_llm.numeric.enclosing import first_above
-from nsys_llm.numeric.grouping import distinct, runs
+from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
-
-#: So many stretches at a time stay small beside the trace.
-_BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -119,97 +116,65 @@ class Charging:
 
     def add(self, block: Block) -> None:
         """Add the stretches of some segments."""
-        within = block.low, block.low + block.parts.top_ns.size
-        low, high = np.searchsorted(self._segment, within).tolist()
-        sizes = np.diff(block.parts.first)
-        kind = np.array([charge.kind for charge in block.charges], dtype=np.int64)[block.code]
-        visits = self._order[low:high]
-        visits = visits[~self._add_from_top(block, kind, visits)]
-        # Walks may visit the same segments.
-        for first, last in runs(sizes[self._visits.segment[visits] - block.low], _BLOCK):
-            self._add(block, kind, visits[first:last])
-
-    def _add_from_top(self, block: Block, kind: IntArray, visits: IntArray) -> Bools:
-        """Add visits that enter at the top of a segment without communication; return which.
-
-        By sums from its top down, since many walks may go through the same one.
-        """
         parts, of = block.parts, self._visits
+        within = block.low, block.low + parts.top_ns.size
+        visits = self._order[slice(*np.searchsorted(self._segment, within).tolist())]
+        kind = np.array([charge.kind for charge in block.charges], dtype=np.int64)[block.code]
+        self._add_times(block, kind, visits)
+        talks = np.diff(_before(kind == COMMUNICATION)[parts.first]) > 0
+        visits = visits[talks[of.segment[visits] - block.low]]
         segment = of.segment[visits] - block.low
-        silent = np.diff(_before(kind == COMMUNICATION)[parts.first]) == 0
-        chosen = silent[segment] & (of.high_ns[visits] >= parts.top_ns[segment])
-        segment, some = segment[chosen], visits[chosen]
-        first, low_ns = parts.first[segment], of.low_ns[some]
-        last = first_above(-parts.begin_ns, -low_ns, segment, parts.first)
-        cut = np.flatnonzero(last < parts.first[segment + 1])
-        ends_ns = parts.ends_ns()
-        cut_ns = np.maximum(ends_ns[last[cut]] - low_ns[cut], 0)
-        length_ns, walk = ends_ns - parts.begin_ns, of.walk[some] * len(CLASS_NAMES)
+        first, sizes = parts.first[segment], np.diff(parts.first)[segment]
+        at = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
+        visit = np.repeat(visits, sizes)[kind[at] == COMMUNICATION]
+        at = at[kind[at] == COMMUNICATION]
+        low_ns, high_ns = of.low_ns[visit], np.maximum(of.high_ns[visit], of.low_ns[visit])
+        begin = np.clip(parts.begin_ns[at], low_ns, high_ns)
+        end = np.clip(parts.ends_ns()[at], begin, high_ns)
+        member, doubtful = self._member[of.segment[visit]], of.doubtful[visit] | parts.doubtful[at]
+        columns = np.column_stack((visit, of.walk[visit], member, begin, end, doubtful))
+        self._passages.append(columns[end > begin])
+
+    def _add_times(self, block: Block, kind: IntArray, visits: IntArray) -> None:
+        """Add by sums from the top of each segment down: many walks may go through the same."""
+        parts, of = block.parts, self._visits
+        segment, walk = of.segment[visits] - block.low, of.walk[visits] * len(CLASS_NAMES)
+        ends_ns, low_ns = parts.ends_ns(), of.low_ns[visits]
+        edges = []  # of each visit: the stretch that it is cut in, and what of that is above
+        for at_ns in (low_ns, np.maximum(of.high_ns[visits], low_ns)):
+            place = first_above(-parts.begin_ns, -at_ns, segment, parts.first)
+            cut = np.minimum(place, kind.size - 1)
+            above_ns = np.where(place < parts.first[segment + 1], ends_ns[cut] - at_ns, 0)
+            edges.append((place, cut, np.maximum(above_ns, 0)))
         for code in distinct(kind).tolist():
             here = kind == code
             for sums, counts, certain in (
                 (self._sums[0], here, True),
-                (self._sums[1], here & ~parts.doubtful, ~of.doubtful[some]),
+                (self._sums[1], here & ~parts.doubtful, ~of.doubtful[visits]),
             ):
-                before = _before(length_ns * counts)
-                ns = before[last] - before[first]
-                ns[cut] += cut_ns * counts[last[cut]]
-                _add(sums, walk + code, ns * certain)
-        return chosen
-
-    def _add(self, block: Block, kinds: IntArray, visits: IntArray) -> None:
-        """Add some visits, all of the same block."""
-        of, classes_n = self._visits, len(CLASS_NAMES)
-        segment = of.segment[visits] - block.low
-        first = block.parts.first[segment]
-        sizes = block.parts.first[segment + 1] - first
-        owner = np.repeat(np.arange(sizes.size), sizes)
-        at = np.arange(owner.size) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
-        begin, end = _clipped(block, at, of.low_ns[visits][owner], of.high_ns[visits][owner])
-        kind = kinds[at]
-        doubtful = of.doubtful[visits][owner] | block.parts.doubtful[at]
-        code = of.walk[visits][owner] * classes_n + kind
-        _add(self._sums[0], code, end - begin)
-        _add(self._sums[1], code[~doubtful], (end - begin)[~doubtful])
-        inside = np.flatnonzero((kind == COMMUNICATION) & (end > begin))
-        visit = visits[owner[inside]]
-        member = self._member[of.segment[visit]]
-        columns = visit, of.walk[visit], member, begin[inside], end[inside], doubtful[inside]
-        self._passages.append(np.column_stack(columns))
+                before = _before((ends_ns - parts.begin_ns) * counts)
+                down, left = (before[place] + ns * counts[cut] for place, cut, ns in edges)
+                _add(sums, walk + code, (down - left) * certain)
 
     def totals(self, walks_n: Sequence[int]) -> list[tuple[Charges, Passages]]:
-        """Return, of so many walks at a time, the sums, and the time in communication as they went.
-
-        Args:
-            walks_n: How many walks each group has, in order; together they are all.
-        """
+        """Return the sums and the time in communication, in order, of so many walks at a time."""
         time_ns, certain_ns = self._sums.reshape(2, self._wall_ns.size, len(CLASS_NAMES))
         time_ns[:, UNKNOWN] += self._wall_ns - time_ns.sum(axis=1)
         columns = np.concatenate([np.empty((0, 6), dtype=np.int64), *self._passages])
         columns = columns[np.argsort(columns[:, 0], kind="stable")]
-        ends = np.cumsum(walks_n, dtype=np.int64)
-        cuts = np.searchsorted(columns[:, 1], ends)
-        groups, last, before = [], 0, 0
-        for end, cut in zip(ends.tolist(), cuts.tolist(), strict=True):
-            walk, member, start, stop, doubt = columns[before:cut, 1:].T
-            passages = Passages(walk - last, member, start, stop, doubt.astype(bool))
-            groups.append((Charges(time_ns[last:end], certain_ns[last:end]), passages))
-            last, before = end, cut
+        edges = [0, *np.cumsum(walks_n, dtype=np.int64).tolist()]
+        groups = []
+        for low, high in pairwise(edges):
+            rows = slice(*np.searchsorted(columns[:, 1], (low, high)).tolist())
+            walk, member, start, end, doubt = columns[rows, 1:].T
+            passages = Passages(walk - low, member, start, end, doubt.astype(bool))
+            groups.append((Charges(time_ns[low:high], certain_ns[low:high]), passages))
         return groups
 
 
 def _before(values: npt.NDArray[Any]) -> IntArray:
     """Return the sum of the values before each place, shape (n + 1,); differences are exact."""
     return np.append(0, np.cumsum(values, dtype=np.int64))
-
-
-def _clipped(
-    block: Block, at: IntArray, low_ns: IntArray, high_ns: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Return begin and end of stretches inside the walks that visit them, shape (k,) as all."""
-    high_ns = np.maximum(high_ns, low_ns)
-    begin = np.clip(block.parts.begin_ns[at], low_ns, high_ns)
-    return begin, np.clip(block.parts.ends_ns()[at], begin, high_ns)
 
 
 def _add(sums: IntArray, code: IntArray, ns: IntArray) -> None:
