@@ -13,6 +13,7 @@ from ..extras.gpu_metrics import BY_ORDER
 from .texts import RULES, UNRECORDED_PCT
 
 _MOST_NAMED: Final = 6
+_METRIC: Final = ("rank", "device_id", "scope", "metric", "gpu_id", "gpu_source")
 #: Whether any warp was on an SM, as releases up to 2022.4 and later ones call it.
 _ACTIVE: Final = r"SMs? Active\b"
 
@@ -59,7 +60,7 @@ def unrecorded_findings(tables: Tables) -> list[Finding]:
         if span_ns and row["mean_pct"] - recorded_pct >= UNRECORDED_PCT:
             finding = RULES["unrecorded_work"].finding(
                 evidence=(
-                    *cells("gpu_metrics", row, ("rank", "device_id", "metric"), ("mean_pct",)),
+                    *cells("gpu_metrics", row, _METRIC, ("mean_pct",)),
                     claim(
                         *(tables, "recorded_pct", "coverage", "total_ns", "sum"),
                         span_of(tables, (row["rank"], row["device_id"])),
