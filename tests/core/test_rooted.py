@@ -71,20 +71,22 @@ def test_links_inside_lead_where_they_say_and_out_of_the_folders_nowhere(places)
 def test_who_opens_another_file_by_the_same_name_is_noticed(places):
     root, outside = places
     roots, name = Roots((root,)), root / "a" / "b" / "file"
-    with roots.same(name):
-        first = name.open()
-    first.close()
-    opened = []
+    roots.made(name, name.open, lambda file: file.close()).close()
+    closed = []
 
     def another():
-        with roots.same(name):
-            name.unlink()
-            name.symlink_to(outside / "file")
-            opened.append(name.open())
+        name.unlink()
+        name.symlink_to(outside / "file")
+        return name.open()
+
+    def close(file):
+        file.close()
+        closed.append(file)
 
     with pytest.raises(OSError, match="another file"):
-        another()
-    opened[0].close()
+        roots.made(name, another, close)
+    assert closed
+    assert all(file.closed for file in closed)
 
 
 def test_a_folder_that_becomes_a_link_and_back_all_the_time_leads_nowhere_else(places):

@@ -9,13 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 _BELOW: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPENING: Final = threading.Lock()
+#: A descriptor that another thread closes may be the next to be opened, and look like an old one.
+_TRIES: Final = 8
+_T = TypeVar("_T")
 #: By option name: which folders a run may read in, see `Roots`.
 ROOTS: Final = "roots"
 
@@ -74,28 +79,38 @@ class Roots:
         with open_below(root, real.relative_to(root)) as file:
             yield Path(f"/dev/fd/{file.fileno()}")
 
-    @contextmanager
-    def same(self, path: Path) -> Iterator[None]:
-        """Require of a block that opens a file by its name that it opens what lies there.
+    def made(self, path: Path, make: Callable[[], _T], close: Callable[[_T], object]) -> _T:
+        """Return what opens a file by its name, if that is the file that lies there.
+
+        Args:
+            make: Opens it; called again where another thread closed a file meanwhile.
+            close: Closes what that made.
 
         Raises:
-            OSError: It opened another one, or this one lies elsewhere.
+            OSError: It opens another one, or this one lies elsewhere.
         """
+        if not self.folders:
+            return make()
         with self.opened(path) as place:
-            before_n = _descriptors_n(place) if self.folders else 0
-            yield
-            if self.folders and _descriptors_n(place) == before_n:
-                raise OSError(errno.ESTALE, "another file took its place")
+            for _ in range(_TRIES):
+                # What threads open meanwhile would count for each other.
+                with _OPENING:
+                    before, made = _descriptors(place), make()
+                    if _descriptors(place) - before:
+                        return made
+                close(made)
+        raise OSError(errno.ESTALE, "another file took its place")
 
 
 #: No folder is set: what a command is given by its user may be anywhere.
 EVERYWHERE: Final = Roots()
 
 
-def _descriptors_n(file: Path) -> int:
-    """Return how many descriptors of this process are of a file."""
-    same_n, found = 0, file.stat()
+def _descriptors(file: Path) -> set[str]:
+    """Return which descriptors of this process are of a file."""
+    same, found = set(), file.stat()
     for name in os.listdir("/dev/fd"):
         with suppress(OSError):  # closed meanwhile
-            same_n += os.path.samestat(os.fstat(int(name)), found)
-    return same_n
+            if os.path.samestat(os.fstat(int(name)), found):
+                same.add(name)
+    return same

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -235,22 +236,18 @@ class SqliteProfile:
         )
 
     def _connected(self) -> sqlite3.Connection:
-        with ExitStack() as failed:
-            with self._roots.same(self.path):
-                database = sqlite3.connect(self._uri, uri=True, timeout=_BUSY_SECONDS)
-                failed.callback(database.close)
-            failed.pop_all()
-        return database
+        connect = partial(sqlite3.connect, self._uri, uri=True, timeout=_BUSY_SECONDS)
+        return self._roots.made(self.path, connect, lambda database: database.close())
 
     def _opened(self) -> adbc_driver_manager.AdbcConnection:
         """Return the driver's connection, opened for the first query, closed with the profile."""
         if self._connection is None:
             database = adbc_driver_sqlite.connect(self._uri)
             self._driver.callback(database.close)
-            with self._roots.same(self.path):
-                connection = adbc_driver_manager.AdbcConnection(database)
-                self._driver.callback(connection.close)
-            self._connection = connection
+            connect = partial(adbc_driver_manager.AdbcConnection, database)
+            made = self._roots.made(self.path, connect, lambda connection: connection.close())
+            self._driver.callback(made.close)
+            self._connection = made
         return self._connection
 
     def _batches(self, query: str) -> list[Any]:
