@@ -12,7 +12,7 @@ from nsys_llm.testing.demo import write_demo
 
 BLOCKS = (
     "analyses.device.gap_sums",
-    "analyses.critical_path.path.visits",
+    "recipes.step_budget.tables.job_sums",
     "numeric.blocks",
     "numeric.distributions",
 )
