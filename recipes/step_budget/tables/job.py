@@ -126,7 +126,7 @@ def _marks(
     for k in range(len(marks)):
         there = np.flatnonzero(step[:, k] >= 0).tolist()
         rank_marks = [rows[place][1].mark[step[place, k]] for place in there]
-        # What is warm-up is not told by one rank.
+        # One rank does not decide what is warm-up.
         job_mark = next((mark for mark in rank_marks if mark not in (COUNTED, WARMUP)), COUNTED)
         if job_mark == COUNTED and (step[there, k] < warmup_n).any():
             job_mark = WARMUP

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -321,10 +321,11 @@ def evidence_record(finding: Finding) -> list[dict[str, Any]]:
 
 
 def _evidence_record(cell: Evidence) -> dict[str, Any]:
-    record = {**asdict(cell), "where": dict(cell.where)}
+    record = {**vars(cell), "where": dict(cell.where)}
     record["over"] = None if cell.over is None else _evidence_record(cell.over)
-    plain_cell = {"name": "", "how": "cell", "over": None}
-    return {key: value for key, value in record.items() if value != plain_cell.get(key, cell)}
+    # What a single cell has is left out.
+    usual = {"name": "", "how": "cell", "over": None}
+    return {key: value for key, value in record.items() if (key, value) not in usual.items()}
 
 
 def evidence_of(record: Mapping[str, Any], place: str = "") -> Evidence:

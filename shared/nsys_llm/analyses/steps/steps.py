@@ -180,7 +180,7 @@ def slow_begin(length_ns: IntArray, kind: IntArray, full: _Mask) -> SlowBegin:
     Args:
         length_ns: Shape (steps,), in order of time.
         kind: Shape (steps,), any code.
-        full: Shape (steps,): nothing later is told by one that is cut.
+        full: Shape (steps,): a step that is cut says nothing of later ones.
     """
     twice_ns = np.zeros(length_ns.shape, dtype=np.int64)
     for code in np.unique(kind).tolist():
