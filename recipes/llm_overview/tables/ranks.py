@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.analyses.steps.of_job import steps_of_groups
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
@@ -20,25 +20,27 @@ _LONGER_TIMES: Final = 1.5
 def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     """Return a row a GPU: its span, the time of each class of the wall split, and its steps.
 
-    A GPU whose rank has no step, or another kind than the job, has no columns of steps.
+    A GPU whose rank has no step, or another kind than its group, has no columns of steps.
     """
     walls = {rank.key: rank.wall for profile in profiles for rank in profile.ranks}
-    job = common_step({rank.key: walls[rank.key].step for rank in ranks})
+    group_of = {rank.key: rank.group for rank in ranks}
+    steps = steps_of_groups({key: walls[key].step for key in group_of}, group_of)
     rows = []
     gpus = [(rank, gpu) for rank in ranks for gpu in walls[rank.key].devices]
     for rank, gpu in gpus:
         row = {
             "rank": rank.number,
             "file": rank.file,
+            "group": rank.group,
             "device_id": gpu.device_id,
             "span_ns": gpu.span_ns,
             **{f"{name}_ns": getattr(gpu, f"{name}_ns") for name in WALL_CLASSES},
             "compute_pct": 100.0 * gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
         }
-        work = gpu.work
-        if job and work and rank.key not in job.others:
+        work, job = gpu.work, steps.get(rank.key)
+        if job and work:
             work = replace(work, warmup_n=job.warmup_n)
-        if job and rank.key not in job.others and work and work.has_steps and work.whole.any():
+        if job and work and work.has_steps and work.whole.any():
             whole_ns = work.whole_ns
             row |= {"step_unit": job.unit, "step_name": job.name, "steps_n": whole_ns.size}
             row["step_ns"] = int(whole_ns.sum()) / whole_ns.size
@@ -51,7 +53,11 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
 
 
 def mean_step_ns(gpus: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean full step of the job; None where steps hold less than half of the time."""
+    """Return the mean full step of the job; None where steps hold less than half of the time.
+
+    Args:
+        gpus: Of one group: a mean over several is nobody's step.
+    """
     stepped = [row for row in gpus if row.get("steps_n")]
     time_ns = sum(row["steps_n"] * row["step_ns"] for row in stepped)
     if not stepped or 2 * time_ns < sum(row["span_ns"] for row in gpus):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.analyses.steps.of_job import steps_of_groups
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
@@ -80,16 +80,18 @@ def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
 
 
 def _steps_of(parts: Parts) -> tuple[_Steps, Set[RankKey]]:
-    """Return the steps of each rank, warm-up as the job has it, and whose are not the job's."""
+    """Return the steps of each rank, warm-up as its group has it, and whose do not count.
+
+    Those count that the largest group calls steps: a mean over groups is of nobody's step.
+    """
     steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
-    job = common_step({rank.key: part.steps.kind if part.steps else None for rank, part in parts})
-    if job is None:
-        return steps, {rank.key for rank, _ in parts}
+    kinds = {rank.key: part.steps.kind if part.steps else None for rank, part in parts}
+    common = steps_of_groups(kinds, {rank.key: rank.group for rank, _ in parts})
     alike = [
-        (rank, rows if rank.key in job.others else replace(rows, warmup_n=job.warmup_n))
+        (rank, replace(rows, warmup_n=common[rank.key].warmup_n) if rank.key in common else rows)
         for rank, rows in steps
     ]
-    return alike, job.others.keys()
+    return alike, {rank.key for rank, _ in parts if rank.group or rank.key not in common}
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -33,7 +33,9 @@ NEWEST_SCHEMA: Final = (3, 30)
 #: but for root, who may sample all at any level.
 NO_KERNEL: Final = 2
 
-_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion", "LinuxParanoidLevel")
+_SYSTEM_KEYS: Final = (
+    *("Hostname", "NvDriverVersion", "CudaDriverVersion", "LinuxParanoidLevel", "SystemUID"),
+)
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
 _SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
 _PERIOD_KEYS: Final = (
@@ -65,6 +67,10 @@ class CaptureFacts:
         session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
         paranoid_level: Linux' kernel.perf_event_paranoid.
+        pid_namespace: In which process ids are unique, as the machine calls it.
+        duration_ns: Length of the session.
+        gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
+            sits in the machine. Only what the profile says: a device id alone is no GPU.
     """
 
     host: str | None
@@ -85,6 +91,16 @@ class CaptureFacts:
     session: str | None = None
     sample_period_ns: int = 0
     paranoid_level: int | None = None
+    pid_namespace: str | None = None
+    duration_ns: int | None = None
+    gpu_of: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    @property
+    def boot_ns(self) -> int | None:
+        """Wall clock at which the machine's steady clock was 0."""
+        if self.utc_epoch_ns is None or self.system_clock_ns is None:
+            return None
+        return self.utc_epoch_ns - self.system_clock_ns
 
     @property
     def schema_note(self) -> str | None:
@@ -134,6 +150,9 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=int(period) if is_time else 0,
         paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
+        pid_namespace=system.get("SystemUID") or None,
+        duration_ns=_duration_ns(profile),
+        gpu_of=_gpu_of(profile),
     )
 
 
@@ -152,6 +171,29 @@ def _clocks(profile: ParquetProfile | SqliteProfile) -> tuple[int | None, int | 
     values = [int(rows[column][0]) if len(rows) else NULL_INT for column in columns]
     utc_epoch_ns, system_clock_ns = (None if value == NULL_INT else value for value in values)
     return utc_epoch_ns, system_clock_ns
+
+
+def _duration_ns(profile: ParquetProfile | SqliteProfile) -> int | None:
+    if not profile.has("capture_spans"):
+        return None
+    lengths = read_table(profile, "capture_spans", ("duration_ns",))["duration_ns"]
+    return int(lengths.max()) if lengths.size and lengths.max() > 0 else None
+
+
+def _gpu_of(profile: ParquetProfile | SqliteProfile) -> dict[tuple[int, int], str]:
+    """Return the GPU of each device of each process, where both tables of them tell it."""
+    if not (profile.has("cuda_devices") and profile.has("gpus")):
+        return {}
+    gpus = read_table(profile, "gpus", ("gpu_id", "uuid", "bus"))
+    names = zip(gpus["gpu_id"].tolist(), gpus["uuid"], gpus["bus"], strict=True)
+    name_of = {gpu: uuid or bus for gpu, uuid, bus in names}
+    rows = read_table(profile, "cuda_devices", ("pid", "device_id", "gpu_id", "uuid"))
+    columns = (rows[name].tolist() for name in ("pid", "device_id", "gpu_id"))
+    known = {
+        (pid, device): uuid or name_of.get(gpu)
+        for pid, device, gpu, uuid in zip(*columns, rows["uuid"], strict=True)
+    }
+    return {place: str(name) for place, name in known.items() if name}
 
 
 def _gpus(profile: ParquetProfile | SqliteProfile) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ class Run:
         left_out: What was typed and not read, a line each.
         parts: Of a recipe that is made of others: their results, by name.
         unread_n: Ranks that were numbered and that --ranks leaves out.
+        group_names: What the groups of its ranks are called, empty where all are one; None before
+            they are known.
     """
 
     manifest: Manifest
@@ -42,6 +44,7 @@ class Run:
     left_out: tuple[str, ...] = ()
     parts: Mapping[str, Part] = field(default_factory=dict)
     unread_n: int = 0
+    group_names: Mapping[int, str] | None = None
 
     @cached_property
     def notes(self) -> tuple[tuple[str, str], ...]:

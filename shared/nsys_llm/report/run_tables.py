@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
-from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.analyses.steps.of_job import steps_of_groups
+from nsys_llm.report.grouping import grouped
 from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
 from nsys_llm.report.wall import wall_rows
@@ -25,7 +26,7 @@ def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[
     Args:
         verdicts: Rows of `rank_verdicts`; None: as this recipe has them.
     """
-    run = prepared(run)
+    run = grouped(prepared(run))
     job = job_walls(run)
     rows = {
         "files": [*_file_rows(run), *_absent_rows(run.absent)],
@@ -81,7 +82,9 @@ def _file_rows(run: Run) -> list[dict[str, Any]]:
         key = rank.key
         if profile := profiles.get((key.side, key.path)):
             offsets, clock = clocks[key.side]
-            rows.append(_file_row(rank, profile, devices, offsets.get(key.path), clock))
+            rows.append(
+                _file_row(rank, profile, devices, offsets.get(key.path), clock, run.group_names)
+            )
     return rows
 
 
@@ -100,6 +103,7 @@ def _file_row(
     devices: Mapping[RankKey, tuple[int, ...]],
     offset_ns: int | None,
     clock: str | None,
+    groups: Mapping[int, str] | None,
 ) -> dict[str, Any]:
     facts = profile.facts
     status, reason = "ok", None
@@ -113,6 +117,8 @@ def _file_row(
         "Rank": rank.number,
         "File": rank.file,
         "rank_source": rank.source,
+        "group": rank.group if status == "ok" else None,
+        "group_name": (groups or {}).get(rank.group) if status == "ok" else None,
         "status": status,
         "reason": reason,
         "host": facts.host if facts else None,
@@ -161,11 +167,12 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
 def job_walls(run: Run) -> JobWalls:
     """Return the wall splits of a run, with what its recipe knows of them."""
     ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
-    step = common_step({key: rank.wall.step for key, rank in ranks.items()})
+    group_of = {rank.key: rank.group for rank in run.ranks if rank.key in ranks}
+    steps = steps_of_groups({key: rank.wall.step for key, rank in ranks.items()}, group_of)
     walls = {
         (key, wall.device_id): wall
-        if step is None or key in step.others or wall.work is None
-        else replace(wall, work=replace(wall.work, warmup_n=step.warmup_n))
+        if key not in steps or wall.work is None
+        else replace(wall, work=replace(wall.work, warmup_n=steps[key].warmup_n))
         for key, rank in ranks.items()
         for wall in rank.wall.devices
     }

@@ -32,11 +32,14 @@ class Walls:
         """Read the table.
 
         Args:
-            tables: Finished tables by name; `wall` is read.
+            tables: Finished tables by name; `wall` and `files` are read.
             side: Of which run, where two are compared.
         """
-        wall = tables["wall"]
+        wall, files = tables["wall"], tables["files"]
         wall = wall if side is None else wall[wall["run"] == side]
+        working = files[files["group"].notna()]
+        groups = working.index if side is None else ()
+        self._groups = dict(zip(groups, working["group"], strict=False))
         self._spans: dict[Gpu, int] = {}
         self._times: dict[tuple[int, int, str], dict[str | None, int]] = {}
         self._files: dict[int, str] = {}
@@ -48,6 +51,15 @@ class Walls:
             self._files[rank] = file
             times = self._times.setdefault((rank, device, wall_class), {})
             times[detail] = times.get(detail, 0) + int(time_ns)
+
+    def beside(self, losses_ns: Mapping[Gpu, int], gpu: Gpu) -> dict[Gpu, int]:
+        """Return what GPUs of the same group lose, that one among them."""
+        group = self.group(gpu[0])
+        return {other: ns for other, ns in losses_ns.items() if self.group(other[0]) == group}
+
+    def group(self, rank: int) -> int:
+        """Return the group of a rank, see the table `files`."""
+        return int(self._groups.get(rank, 0))
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

@@ -66,6 +66,7 @@ class Rank:
             be read got no number from the rule.
         file: Label, unique in the run; labels sort as the numbers do.
         source: Rule that gave the number.
+        group: Which of the groups that have nothing in common, see `nsys_llm.capture.identity`.
     """
 
     key: RankKey
@@ -73,6 +74,7 @@ class Rank:
     file: str
     source: str | None
     facts: CaptureFacts | None = field(repr=False)
+    group: int = 0
 
     @property
     def pid(self) -> int | None:
@@ -210,6 +212,14 @@ def _numbers_all(rule: _Rule, workers: Sequence[RankEntry]) -> bool:
     return None not in numbers and len(set(numbers)) == len(numbers)
 
 
+def known_rank(key: RankKey, facts: CaptureFacts) -> int | None:
+    """Return the rank of a process in its job, as the profile, the command or the file says."""
+    if (rank := facts.mpi_ranks.get(key.global_pid)) is not None:
+        return rank
+    said = [facts.rank_variables[name] for name in RANK_VARIABLES if name in facts.rank_variables]
+    return said[0] if said else _rank_in_file_name(key.path)
+
+
 def _mapped(entry: RankEntry, rank_map: Mapping[tuple[str, int | None], int]) -> int | None:
     pid = pid_of(entry.key.global_pid)
     return rank_map.get((entry.label, pid), rank_map.get((entry.label, None)))
@@ -224,7 +234,11 @@ def _by_variable(name: str) -> _Rule:
 
 
 def _rank_in_name(entry: RankEntry) -> int | None:
-    match = _RANK_IN_NAME.search(Path(entry.key.path).name)
+    return _rank_in_file_name(entry.key.path)
+
+
+def _rank_in_file_name(path: str) -> int | None:
+    match = _RANK_IN_NAME.search(Path(path).name)
     return int(match[1]) if match else None
 
 

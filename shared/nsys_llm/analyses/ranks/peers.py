@@ -3,7 +3,8 @@
 Devices are compared by place in their ranks. Two that take part in matched collectives together,
 directly or through others, do the same operations of a model; experts may have other shapes. Two
 that have nothing in common have to launch the same kernels with the same grids and blocks: servers
-with other requests do not. Stages of a pipeline may launch the same kernels, and are no peers.
+with other requests do not. Stages of a pipeline may launch the same kernels, and are no peers, nor
+are ranks of groups that have nothing in common.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ def peer_groups(
         for group in groups:
             first = group[0]
             near = (places[first], apart[first]) == (places[at], apart[at])
+            near = near and gpus[first].rank.group == gpu.rank.group
             together = None if joined is None else joined[first] == joined[at]
             if near and _alike(gpus[first], gpu, together):
                 group.append(at)

@@ -14,6 +14,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import distinct, joined
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.step_names import usual_batch
 from nsys_llm.trace.steps import SlowBegin, StepKind, warmup_n
 
 #: How steps were found, in the order in which they are looked for.
@@ -91,7 +92,8 @@ class Steps(StepSpans):
     @property
     def kind(self) -> StepKind:
         """What they are."""
-        return StepKind(self.name, self.unit, self.source, len(self), self.begin)
+        batch = usual_batch(self.names.tolist())
+        return StepKind(self.name, self.unit, self.source, len(self), self.begin, batch)
 
     @property
     def warmup_n(self) -> int:

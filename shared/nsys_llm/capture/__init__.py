@@ -1,0 +1,1 @@
+"""What a capture is: whose profiles these are, and what they do not hold."""
