@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from nsys_llm.run.cli import main
 from trace_builder import TraceBuilder
+
+from nsys_llm.run.cli import main
 
 MS = 1_000_000
 
