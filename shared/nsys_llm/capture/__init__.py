@@ -1,1 +1,1 @@
-"""What a capture is: whose profiles these are, and what they do not hold."""
+"""What a capture is: decided before anything in it is judged, one question a module."""

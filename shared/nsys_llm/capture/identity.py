@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Final
 
 from nsys_llm.profile.capture import CaptureFacts
@@ -229,9 +230,7 @@ def group_names(ranks: Sequence[Rank], groups: Mapping[RankKey, int]) -> dict[in
 
 def _common_label(ranks: Sequence[Rank]) -> str:
     """Return what the labels of some ranks begin with: `decode_w0` of `decode_w0_rank0` and 1."""
-    first, last = min(rank.file for rank in ranks), max(rank.file for rank in ranks)
-    same_n = next((at for at, pair in enumerate(zip(first, last)) if pair[0] != pair[1]), None)
-    label = _POSITION.sub("", first if same_n is None else first[:same_n])
+    label = commonprefix([_POSITION.sub("", rank.file) for rank in ranks])
     return label if len(ranks) == 1 else _RANK_WORD.sub("", label)
 
 
