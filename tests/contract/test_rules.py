@@ -32,7 +32,7 @@ RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.va
 #: Rules that fire on a fact, and not from an amount on.
 FACTS = {
     "broken_times",
-    "unrelated_profiles",
+    "groups",
     "clocks_apart",
     "clocks_too_uncertain",
     "determinism_atomics",

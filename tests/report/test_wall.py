@@ -73,7 +73,8 @@ def line_of(*details, covered=(), gpus=("rank0",)):
         for file in gpus
         for name, detail, ns in details
     ]
-    tables = {"wall": frame_of("wall", some), "coverage": frame_of("coverage", covered)}
+    given = {"wall": some, "coverage": covered, "files": []}
+    tables = {name: frame_of(name, rows) for name, rows in given.items()}
     return wall_lines(tables)[0]
 
 

@@ -47,11 +47,10 @@ def process_columns(
 
 
 def _identity(ranks: Sequence[Rank]) -> Columns:
-    facts = [rank.facts for rank in ranks]
     return {
         "rank": [rank.number for rank in ranks],
         "file": [rank.file for rank in ranks],
-        "host": [known.host if known else None for known in facts],
+        "host": [rank.host for rank in ranks],
         "pid": [rank.pid for rank in ranks],
         "process_name": [
             rank.facts.processes.get(rank.key.global_pid) if rank.facts else None for rank in ranks

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from nsys_llm.report.capture_summary import capture_caveats, little_work
 from nsys_llm.report.findings import INCOMPLETE
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.group_words import group_names
+from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.taxonomy.step_names import GRAPH
-from nsys_llm.view.text import counted, first_sentence, format_ns
+from nsys_llm.view.text import counted, first_sentence, format_ns, quoted
 
 from ..tables.ranks import mean_step_ns
-from ..tables.views import step_unit
 
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
@@ -30,6 +30,8 @@ _CHANGE_READING: Final = (
     "copies_not_traced",
 )
 
+#: Lines of groups.
+_MOST_GROUPS: Final = 3
 #: Usual steps for each longer one, and what the mean step is above theirs, where they are told
 #: apart.
 _LEAST_USUAL: Final = 2
@@ -41,26 +43,57 @@ def screen(tables: Tables) -> Screen | None:
     gpus = [row for row in records(tables["ranks"]) if row["span_ns"]]
     if not gpus:
         return None
-    spans = [int(row["span_ns"]) for row in gpus]
+    names, groups = group_names(tables), grouped(gpus, "group")
+    first = groups[min(groups)]
     reported = [str(row["headline"] or "").splitlines() for row in records(tables["recipes"])]
-    lines = tuple(line for some in reported for line in some)
+    lines = (*_group_lines(groups, names), *(line for some in reported for line in some))
+    facts, step_ns = _facts(first)
+    little = list(filter(None, [little_work(tables)]))
+    if names:
+        every = f"{counted(len(gpus), 'GPU')} in {len(names)} groups"
+        facts = [f"{every}; {names[0]}: {facts[2]}", *facts[3:]] if facts[2:] else [every]
+    words, trust, ranks = ", ".join([*facts, *little]), _trust(tables), None
+    if names:
+        ranks = frozenset(int(row["rank"]) for row in first)
+    if step_ns is None:
+        span_ns = float(max(row["span_ns"] for row in first))
+        return Screen(words, span_ns, "of one GPU", False, trust, lines=lines, ranks=ranks)
+    whole = f"a {_unit(first)}"
+    return Screen(words, step_ns, whole, True, trust, lines=lines, ranks=ranks)
+
+
+def _group_lines(groups: Mapping[Any, Sequence[Record]], names: Mapping[int, str]) -> list[str]:
+    """Return what each group is, a line each; of many the first ones."""
+    lines = [
+        f"{quoted(names[group])}: {', '.join(_facts(some)[0])}"
+        for (group,), some in sorted(groups.items())
+        if group in names
+    ]
+    if len(lines) <= _MOST_GROUPS:
+        return lines
+    kept = lines[: _MOST_GROUPS - 1]
+    return [*kept, f"and {len(lines) - len(kept)} more groups: `ranks` lists them"]
+
+
+def _unit(gpus: Sequence[Record]) -> str:
+    return next((str(row["step_unit"]) for row in gpus if row["step_unit"]), "step")
+
+
+def _facts(gpus: Sequence[Record]) -> tuple[list[str], float | None]:
+    """Return the facts of a group: GPUs, their time, steps; and its mean step, if one tells."""
+    spans = [int(row["span_ns"]) for row in gpus]
     facts = [counted(len(gpus), "GPU"), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
-    trust = _trust(tables)
-    step_ns = mean_step_ns(gpus)
-    unit = step_unit(tables)
-    uneven, little = _uneven_steps(gpus, unit), filter(None, [little_work(tables)])
+    step_ns, unit = mean_step_ns(gpus), _unit(gpus)
+    uneven = _uneven_steps(gpus, unit)
     if step_ns is None or uneven:
-        facts += uneven or _few_steps(gpus, unit)
-        words, span_ns = ", ".join([*facts, *little]), float(max(spans))
-        return Screen(words, span_ns, "of one GPU", by_step=False, trust=trust, lines=lines)
+        return [*facts, *(uneven or _few_steps(gpus, unit))], None
     scale = Scale.of(step_ns)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
     least, most = min(counts), max(counts)
     # The last replay has no next launch to end it: there is one more of them than are full.
     words = counted(most, f"full {unit}" if unit == GRAPH else unit)
     steps = words if least == most else f"{least} to {words}"
-    facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}", *little]
-    return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust, lines=lines)
+    return [*facts, steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"], step_ns
 
 
 def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:

@@ -48,8 +48,14 @@ def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
     return Opportunity(tuple(ordered), cause, *min(prices, key=lambda pair: pair[0].order))
 
 
-def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> list[dict[str, Any]]:
-    """Return the rows of the table `opportunities`, in order."""
+def opportunity_rows(
+    groups: Sequence[Opportunity], steps_ns: Mapping[int, float | None]
+) -> list[dict[str, Any]]:
+    """Return the rows of the table `opportunities`, in order.
+
+    Args:
+        steps_ns: By rank the mean step of its group, where that is known.
+    """
     rows = []
     for number, group in enumerate((group for group in groups if group.is_shown), 1):
         ((recipe, _), lead), (rank, device_id) = group.lead, group.gpu
@@ -64,6 +70,7 @@ def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> li
             ranks=tuple(sorted(ranks)),
             window_ns=next((made.window_ns for made in there if made.window_ns), None),
         )
+        step_ns = None if rank is None else steps_ns.get(rank)
         row = {
             "opportunity": number,
             # A share of the span is as large a share of a mean step.

@@ -8,6 +8,7 @@ from typing import Any
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells, declared_rows
 from nsys_llm.report.part import PARTS_FOLDER, Part
+from nsys_llm.report.records import grouped
 from nsys_llm.trace.identity import Rank
 
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
@@ -26,8 +27,10 @@ def tabulate(
     profiles = next((part.run.profiles for part in parts.values()), ())
     gpus = rank_rows(profiles, ranks)
     table = load_manifest("llm_overview").table
+    of_ranks = grouped(gpus, "group")
+    steps_ns = {row["rank"]: mean_step_ns(some) for some in of_ranks.values() for row in some}
     # Both are made of whole rows of findings.
-    shown, every = opportunity_rows(groups, mean_step_ns(gpus)), all_finding_rows(parts, groups)
+    shown, every = opportunity_rows(groups, steps_ns), all_finding_rows(parts, groups)
     return {
         "opportunities": declared_rows(table("opportunities"), shown),
         "all_findings": declared_rows(table("all_findings"), every),

@@ -147,8 +147,9 @@ def views_of(
 
 
 def step_unit(tables: Tables) -> str:
-    """Return what a step is."""
-    return next((row["step_unit"] for row in records(tables["ranks"]) if row["step_unit"]), "step")
+    """Return what a step is, of the largest group."""
+    rows = sorted(records(tables["ranks"]), key=lambda row: row["group"])
+    return next((row["step_unit"] for row in rows if row["step_unit"]), "step")
 
 
 def blamed_rank(row: Record) -> int | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Final
 
 from nsys_llm.profile.capture import CaptureFacts
@@ -21,9 +20,11 @@ from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
 #: What engines add to the name of a process to tell ranks apart.
 _RANK_SUFFIX: Final = re.compile(r"([ _:-]*((DP|TP|EP|PP)[_-]?#|\[rank ?#\]|rank[_-]?#))+$", re.I)
 _DIGITS: Final = re.compile(r"\d+")
-#: Before a label that others sort by, and what is left of `rank0` and a folder without their ends.
+#: What labels begin with where they would not sort as ranks do, and what in them tells the rank.
 _POSITION: Final = re.compile(r"^\d+:")
-_RANK_WORD: Final = re.compile(r"([ ._/-]*(rank|dp|tp|ep|pid|worker)?[ ._/-]*)$", re.I)
+_RANK_IN_LABEL: Final = re.compile(
+    r"([ ._/-]*(rank|dp|tp|ep|gpu|worker)[ ._-]?\d+|[ ._/-]+\d+)?(\.pid\d+)?$", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -229,9 +230,11 @@ def group_names(ranks: Sequence[Rank], groups: Mapping[RankKey, int]) -> dict[in
 
 
 def _common_label(ranks: Sequence[Rank]) -> str:
-    """Return what the labels of some ranks begin with: `decode_w0` of `decode_w0_rank0` and 1."""
-    label = commonprefix([_POSITION.sub("", rank.file) for rank in ranks])
-    return label if len(ranks) == 1 else _RANK_WORD.sub("", label)
+    """Return what the labels of some ranks share: `decode_w0` of `decode_w0_rank0` and 1."""
+    labels = {_POSITION.sub("", rank.file) for rank in ranks}
+    if len(labels) > 1:
+        labels = {_RANK_IN_LABEL.sub("", label) for label in labels}
+    return labels.pop() if len(labels) == 1 else ""
 
 
 def _common_program(ranks: Sequence[Rank]) -> str:
@@ -244,5 +247,5 @@ def _numbers(ranks: Sequence[Rank]) -> str:
     numbers = sorted(rank.number for rank in ranks if rank.number is not None)
     if len(numbers) < 2:
         return f"rank {numbers[0]}" if numbers else ""
-    ordered = numbers == list(range(numbers[0], numbers[-1] + 1))
-    return f"ranks {numbers[0]}-{numbers[-1]}" if ordered else f"ranks {', '.join(map(str, numbers))}"
+    is_row = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"ranks {f'{numbers[0]}-{numbers[-1]}' if is_row else ', '.join(map(str, numbers))}"

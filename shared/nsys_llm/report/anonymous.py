@@ -13,7 +13,7 @@ from typing import Final
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.profile.inputs import natural_key
 from nsys_llm.report.run import Run
-from nsys_llm.trace.identity import relabelled
+from nsys_llm.trace.identity import on_machines, relabelled
 from nsys_llm.trace.outcomes import ProfileOutcome
 
 _UNREADABLE: Final = "cannot be read; the command says why"
@@ -49,7 +49,7 @@ def anonymous(run: Run) -> Run:
             _renamed(profile, files.of(profile.path), shown.get(id(profile.facts)))
             for profile in run.profiles
         ),
-        ranks=tuple(relabelled(ranks, files.of)),
+        ranks=tuple(on_machines(relabelled(ranks, files.of))),
         left_out=(f"{len(run.left_out)} {_UNREAD}",) if run.left_out else (),
     )
 

@@ -32,7 +32,6 @@ SEVERITIES: Final = ("high", "medium", "low", TAIL)
 #: Rules on what a run does not hold: they are read first, because they qualify all others.
 INCOMPLETE: Final = (
     "missing_ranks",
-    "unrelated_profiles",
     "no_gpu_work",
     "opaque_graphs",
     "broken_times",

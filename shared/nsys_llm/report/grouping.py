@@ -1,4 +1,4 @@
-"""Which ranks of a run have nothing in common with others: its groups, decided once for all tables."""
+"""Which ranks of a run have nothing in common: its groups, decided once for all tables."""
 
 from __future__ import annotations
 

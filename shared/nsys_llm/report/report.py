@@ -27,13 +27,14 @@ from nsys_llm.report.findings import (
     ranked,
     remarks,
 )
+from nsys_llm.report.group_words import with_whose
 from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.price import price_words
 from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_findings import run_findings, why_unrelated, without_comparisons
+from nsys_llm.report.run_findings import run_findings
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.view.text import format_ns, quoted, spans
@@ -123,8 +124,8 @@ NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do
 def all_findings(run: Run, tables: Tables) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
     findings = run.analysis.findings(tables)
-    if why_unrelated(tables) is not None:
-        findings = without_comparisons(findings)
+    if not run.analysis.is_composite:  # whose parts name them
+        findings = with_whose(findings, tables)
     return ranked(priced([*run_findings(tables), *findings], tables))
 
 

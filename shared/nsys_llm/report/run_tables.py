@@ -123,7 +123,7 @@ def _file_row(
         "group_name": (groups or {}).get(rank.group) if status == "ok" else None,
         "status": status,
         "reason": reason,
-        "host": facts.host if facts else None,
+        "host": rank.host,
         "pid": rank.pid,
         "process_name": facts.processes.get(rank.key.global_pid) if facts else None,
         "gpu": ", ".join(sorted(set(facts.gpus))) or None if facts else None,

@@ -8,6 +8,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.group_words import group_names, of_largest
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
@@ -27,7 +28,7 @@ from nsys_llm.taxonomy.wall_classes import (
     bound_group,
 )
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
-from nsys_llm.view.text import counted
+from nsys_llm.view.text import counted, quoted
 
 #: Groups closer than this, in percentage points, are named together.
 _CLOSE_PCT: Final = 5.0
@@ -86,6 +87,7 @@ class WallLine:
         gpus_n: How many GPUs; the shares are of all their spans together.
         parts: Kinds of computation and the other classes, the largest first.
         classes: The same with all computation together.
+        group: Whose they are; empty where all are one group.
     """
 
     side: str
@@ -93,13 +95,15 @@ class WallLine:
     parts: tuple[WallPart, ...]
     classes: tuple[WallPart, ...]
     bound: Bound
+    group: str = ""
 
     @property
     def head(self) -> str:
         """What the parts are of: `wall, mean of 8 GPUs`."""
         side = f" of {self.side}" if self.side else ""
         mean = f", mean of {counted(self.gpus_n, 'GPU')}" if self.gpus_n > 1 else ""
-        return f"wall{side}{mean}"
+        group = f" of {quoted(self.group)}" if self.group else ""
+        return f"wall{side}{mean}{group}"
 
     def refined(self, kernels_bound: str | None) -> WallLine:
         """Return the line with what bounds the kernels, memory or compute; None if not known."""
@@ -124,10 +128,15 @@ class WallLine:
 
 
 def wall_lines(tables: Tables) -> tuple[WallLine, ...]:
-    """Return a line of the run, or one of each side that is compared; none without a span."""
+    """Return a line of the run, or one of each side that is compared; none without a span.
+
+    Of several groups of ranks it is that of the largest: a mean over them is nobody's.
+    """
     wall, coverage = tables["wall"], tables["coverage"]
     if "run" not in wall.columns:
-        return _side_line("", wall, coverage)
+        name = group_names(tables).get(0, "")
+        own = _side_line("", of_largest(tables, "wall"), of_largest(tables, "coverage"))
+        return tuple(replace(line, group=name) for line in own)
     lines = (
         _side_line(side, wall[wall["run"] == side], coverage[coverage["run"] == side])
         for side in _SIDES

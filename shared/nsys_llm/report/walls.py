@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from statistics import median
 from typing import Final
 
@@ -10,6 +11,7 @@ import pandas as pd
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Evidence, claim
+from nsys_llm.report.group_words import group_of_ranks
 from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
@@ -32,14 +34,11 @@ class Walls:
         """Read the table.
 
         Args:
-            tables: Finished tables by name; `wall` and `files` are read.
+            tables: Finished tables by name; `wall` is read, for groups `files`.
             side: Of which run, where two are compared.
         """
-        wall, files = tables["wall"], tables["files"]
+        self._tables, wall = tables, tables["wall"]
         wall = wall if side is None else wall[wall["run"] == side]
-        working = files[files["group"].notna()]
-        groups = working.index if side is None else ()
-        self._groups = dict(zip(groups, working["group"], strict=False))
         self._spans: dict[Gpu, int] = {}
         self._times: dict[tuple[int, int, str], dict[str | None, int]] = {}
         self._files: dict[int, str] = {}
@@ -59,7 +58,11 @@ class Walls:
 
     def group(self, rank: int) -> int:
         """Return the group of a rank, see the table `files`."""
-        return int(self._groups.get(rank, 0))
+        return self._groups.get(rank, 0)
+
+    @cached_property
+    def _groups(self) -> Mapping[int, int]:
+        return group_of_ranks(self._tables)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

@@ -23,8 +23,8 @@ LAYER: Final = "layer"
 GRAPH: Final = "graph"
 PERIOD: Final = "period"
 
-#: Share of steps that hold one kind of requests, in a worker for these alone; ours: what a server of
-#: both holds varies more.
+#: Share of steps that hold one kind of requests, in a worker for these alone; ours: steps of a
+#: server of both vary more.
 _NEARLY_ALL: Final = 0.8
 #: What a step without requests of a kind has none of.
 _PARTS: Final = {

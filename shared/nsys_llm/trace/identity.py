@@ -22,6 +22,8 @@ from nsys_llm.profile.inputs import natural_key
 from nsys_llm.profile.tables import pid_of
 
 _INDEX: Final = "index"
+#: Boots of one machine, as its wall clock tells in several profiles, are no further apart.
+_SAME_BOOT_NS: Final = 2_000_000_000
 #: Of a job, as people write it; tables hold 64 bits.
 _RANK: Final = re.compile(r"\d{1,9}", re.ASCII)
 _RANK_IN_NAME: Final = re.compile(r"(?<!local)(?<!local[_-])rank[_\-.=]?(\d+)", re.IGNORECASE)
@@ -67,6 +69,7 @@ class Rank:
         file: Label, unique in the run; labels sort as the numbers do.
         source: Rule that gave the number.
         group: Which of the groups that have nothing in common, see `nsys_llm.capture.identity`.
+        machine: Its host's name, told apart from other machines of that name; None: as recorded.
     """
 
     key: RankKey
@@ -75,6 +78,12 @@ class Rank:
     source: str | None
     facts: CaptureFacts | None = field(repr=False)
     group: int = 0
+    machine: str | None = None
+
+    @property
+    def host(self) -> str | None:
+        """The name of its machine; None where the profile names none."""
+        return self.machine or (self.facts.host if self.facts else None)
 
     @property
     def pid(self) -> int | None:
@@ -108,7 +117,13 @@ def number_ranks(
     decisive = named or workers or ordered
     rules = _rules(ordered, rank_map)
     source, rule = next(rule for rule in rules if _numbers_all(rule[1], decisive))
-    return _labelled(_numbered(ordered, rule, source))
+    return on_machines(_labelled(_numbered(ordered, rule, source)))
+
+
+def on_machines(ranks: Sequence[Rank]) -> list[Rank]:
+    """Return ranks with the names of their machines, see `machines`."""
+    names = machines({rank.key.path: rank.facts for rank in ranks})
+    return [replace(rank, machine=names[rank.key.path]) for rank in ranks]
 
 
 def read_rank_map(path: str, text: str, labels: Sequence[str]) -> dict[tuple[str, int | None], int]:
@@ -157,7 +172,7 @@ def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], st
     """
     if not facts:
         return {}, None
-    hosts = {fact.host for fact in facts.values()}
+    hosts = set(machines(facts).values())
     steady = {path: fact.system_clock_ns for path, fact in facts.items()}
     wall = {path: fact.utc_epoch_ns for path, fact in facts.items()}
     if len(hosts) == 1 and None not in hosts and None not in steady.values():
@@ -165,6 +180,28 @@ def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], st
     if None not in wall.values():
         return _after_first(wall), "utcEpochNs"
     return {}, None
+
+
+def machines(facts: Mapping[str, CaptureFacts | None]) -> dict[str, str | None]:
+    """Return the machine of each profile by its path; None where it names no host.
+
+    Names of hosts repeat in containers: profiles of one name that were booted at different times
+    are of several machines, `host` and `host (2)`.
+    """
+    boots: dict[str, list[int]] = {}
+    names: dict[str, str | None] = {}
+    for path, fact in facts.items():
+        host, boot_ns = (None, None) if fact is None else (fact.host, fact.boot_ns)
+        names[path] = host
+        if host is None or boot_ns is None:
+            continue
+        known = boots.setdefault(host, [])
+        same = [at for at, other_ns in enumerate(known) if abs(other_ns - boot_ns) <= _SAME_BOOT_NS]
+        if not same:
+            known.append(boot_ns)
+        number = same[0] if same else len(known) - 1
+        names[path] = f"{host} ({number + 1})" if number else host
+    return names
 
 
 def one_clock(facts: Mapping[str, CaptureFacts | None]) -> dict[str, int]:
