@@ -211,7 +211,7 @@ def _is_theirs(
 def _members(
     where: Mapping[str, Any], table: str, tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[str]:
-    """Yield the ranks of a group, as tables call it by its number; machine, file, group of a rank."""
+    """Yield the ranks of a group that has a number; machine, file and group of a rank."""
     files = _files(table, tables)
     own = files["rank"].isin(_several(where.get("rank"))) | files["File"].isin(list(_flat(where)))
     if table in tables and not {"rank", "file"} & set(tables[table].columns):

@@ -38,7 +38,7 @@ def write_server(folder, names, batch, work_us, *, slow=None, steps=30, meets=Tr
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    """Two servers whose ranks are both called 0 and 1; one of them writes, and its rank 1 is slow."""
+    """Two servers whose ranks are both called 0 and 1; a rank of the one that writes is slow."""
     folder = tmp_path_factory.mktemp("servers")
     write_server(folder, ("read/rank0", "read/rank1"), READ, 2000, steps=12)
     write_server(

@@ -14,7 +14,7 @@ from typing import Final
 
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.profile.tables import pid_of
-from nsys_llm.trace.identity import Rank, RankKey, known_rank
+from nsys_llm.trace.identity import Rank, RankKey, known_rank, said_rank
 from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
 
 #: What engines add to the name of a process to tell ranks apart.
@@ -47,6 +47,7 @@ class Member:
         program: Its name without what tells ranks apart.
         gpus: Those that it uses, by uuid or place in the machine.
         rank: In its job, as the profile or its file says.
+        said_rank: As the profile says.
         step: What its steps are called, or whose engine's they are, and what is in their batches.
         busy_ns: GPU time.
     """
@@ -57,6 +58,7 @@ class Member:
     gpus: frozenset[str]
     rank: int | None
     session: Session | None
+    said_rank: int | None = None
     step: tuple[str, str | None] | None = None
     busy_ns: int = 0
     communicates: bool = False
@@ -84,6 +86,7 @@ def member(profile: ProfileOutcome, rank: RankOutcome) -> Member:
         host=facts.host,
         gpus=frozenset(gpu for gpu in gpus if gpu is not None),
         rank=known_rank(key, facts),
+        said_rank=said_rank(key, facts),
         session=_session(facts, last_ns),
         step=None if step is None else step.of_program,
         busy_ns=sum(wall.span_ns - wall.idle_ns - wall.no_work_ns for wall in walls),
@@ -229,11 +232,16 @@ def group_names(ranks: Sequence[Rank], groups: Mapping[RankKey, int]) -> dict[in
     return {group: _numbers(some) for group, some in sorted(by_group.items())}
 
 
+def without_rank(label: str) -> str:
+    """Return a label without its last number, which tells the rank."""
+    return _RANK_IN_LABEL.sub("", label)
+
+
 def _common_label(ranks: Sequence[Rank]) -> str:
     """Return what the labels of some ranks share: `decode_w0` of `decode_w0_rank0` and 1."""
     labels = {_POSITION.sub("", rank.file) for rank in ranks}
     if len(labels) > 1:
-        labels = {_RANK_IN_LABEL.sub("", label) for label in labels}
+        labels = {without_rank(label) for label in labels}
     return labels.pop() if len(labels) == 1 else ""
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from nsys_llm.report.capture_texts import KINDS, RULES
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import quoted
+from nsys_llm.view.text import cleaned, quoted
 
 _MOST_NAMED: Final = 5
 
@@ -23,7 +23,10 @@ def capture_findings(tables: Tables) -> list[Finding]:
 
 def _said(kind: str, tables: Tables) -> Finding:
     rows = tables["capture"][tables["capture"]["kind"] == kind]
-    return RULES[kind].finding(fields={"names": _named(rows)}, evidence=_counts(kind, tables))
+    # Of several earlier runs the command is that of the latest.
+    commands = [cleaned(name).replace("`", "'") for name in rows["name"].dropna()]
+    fields = {"names": _named(rows), "command": f"`{commands[-1]}`" if commands else None}
+    return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
 
 
 def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:

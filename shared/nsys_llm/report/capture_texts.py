@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from nsys_llm.capture.runs import EARLIER_RUN, RANK_TWICE
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.rules import OURS, Rule, rules_by_id
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
@@ -26,11 +27,37 @@ class Kind:
 
 #: By kind, in the order in which they are said.
 KINDS: Final[Mapping[str, Kind]] = {
+    EARLIER_RUN: Kind(limits=True, follows="it is in no number; compare it with trace_diff"),
+    RANK_TWICE: Kind(limits=True, follows="ranks are numbered by the order of their files"),
     "broken_times": Kind(limits=True, follows="these operations are in no number"),
 }
 
 #: By kind.
 RULES: Final = rules_by_id(
+    Rule(
+        EARLIER_RUN,
+        scope="run",
+        kind=CAPTURE,
+        title="{files_n:profile} {files_n:=is|are} of an earlier run and left out: all numbers are "
+        "of the newest run",
+        details="{names}: the same program on the same GPUs, recorded before the others began.",
+        threshold="a profile ends before others begin that have its program and its GPU, or its "
+        "host and rank",
+        source=OURS,
+        recommendation="Compare the runs with trace_diff[: {command}].",
+        tables=("capture", "files"),
+    ),
+    Rule(
+        RANK_TWICE,
+        scope="run",
+        kind=CAPTURE,
+        title="{files_n:profile} {files_n:=says|say} the rank of another one of the same job",
+        details="{names}: so ranks are numbered by the order of their files.",
+        threshold="two profiles of ranks that belong together say the same rank",
+        source=OURS,
+        recommendation="Leave out what was recorded twice, or number the ranks with --rank-map.",
+        tables=("capture", "files"),
+    ),
     Rule(
         "broken_times",
         scope="run",

@@ -17,6 +17,7 @@ from nsys_llm.report.part import finished
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import job_walls, prepared, run_tables
 from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes
+from nsys_llm.trace.statements import Statement
 from nsys_llm.trace.wall import WallKey
 
 
@@ -28,8 +29,14 @@ def composed(run: Run) -> Run:
         name: prepared(_run_of(run, name)) for name in chosen_recipes(run.manifest, run.options)
     }
     run = grouped(run, _best(list(runs.values())))
+    said = [profile.statements for profile in run.profiles]
     runs = {
-        name: replace(part, ranks=run.ranks, group_names=run.group_names)
+        name: replace(
+            part,
+            profiles=tuple(map(_with_statements, part.profiles, said)),
+            ranks=run.ranks,
+            group_names=run.group_names,
+        )
         for name, part in runs.items()
     }
     verdicts = _verdicts(list(runs.values()))
@@ -52,6 +59,10 @@ def _verdicts(runs: Sequence[Run]) -> Sequence[Any]:
     judge = best.analysis.rank_verdicts
     job = replace(jobs[0], details=details)
     return () if judge is None else judge(best.partial, job, best.options)
+
+
+def _with_statements(profile: ProfileOutcome, said: tuple[Statement, ...]) -> ProfileOutcome:
+    return replace(profile, statements=said)
 
 
 def _best(runs: Sequence[Run]) -> Run:

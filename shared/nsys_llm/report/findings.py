@@ -31,6 +31,7 @@ SEVERITIES: Final = ("high", "medium", "low", TAIL)
 
 #: Rules on what a run does not hold: they are read first, because they qualify all others.
 INCOMPLETE: Final = (
+    "earlier_run",
     "missing_ranks",
     "no_gpu_work",
     "opaque_graphs",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nsys_llm.analyses.wall.of_matched import CommunicationPartial
-from nsys_llm.capture.identity import group_names, groups_of, member
+from nsys_llm.capture.identity import group_names, groups_of
+from nsys_llm.capture.runs import members_of, with_ranks_twice
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import RankKey
 
@@ -18,10 +19,12 @@ def grouped(run: Run, matched: Run | None = None) -> Run:
     """
     if run.manifest.sided or run.group_names is not None:
         return run
-    members = [member(profile, rank) for profile in run.profiles for rank in profile.ranks]
+    members = run.members or members_of(run.profiles)
     groups = groups_of(members, _met(run if matched is None else matched))
     ranks = tuple(replace(rank, group=groups.get(rank.key, 0)) for rank in run.ranks)
-    return replace(run, ranks=ranks, group_names=group_names(ranks, groups))
+    profiles = with_ranks_twice(run.profiles, groups)
+    names = group_names(ranks, groups)
+    return replace(run, profiles=profiles, ranks=ranks, group_names=names)
 
 
 def _met(run: Run) -> list[set[RankKey]] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nsys_llm.capture.identity import Member
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank
@@ -45,6 +46,8 @@ class Run:
     parts: Mapping[str, Part] = field(default_factory=dict)
     unread_n: int = 0
     group_names: Mapping[int, str] | None = None
+    earlier: tuple[ProfileOutcome, ...] = ()
+    members: tuple[Member, ...] = ()
 
     @cached_property
     def notes(self) -> tuple[tuple[str, str], ...]:

@@ -30,9 +30,9 @@ def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[
     run = grouped(prepared(run))
     job = job_walls(run)
     rows = {
-        "files": [*_file_rows(run), *_absent_rows(run.absent)],
+        "files": [*_file_rows(run), *_earlier_rows(run.earlier), *_absent_rows(run.absent)],
         "coverage": _coverage_rows(run),
-        "capture": capture_rows(run.profiles, run.ranks),
+        "capture": capture_rows((*run.profiles, *run.earlier), run.ranks),
         "wall": wall_rows(run.ranks, job.walls, job.details, job.rules),
     }
     # Which run a row is of, only recipes that compare runs say.
@@ -135,6 +135,12 @@ def _file_row(
         "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
         "environments_n": facts.environments_n if facts else None,
     }
+
+
+def _earlier_rows(profiles: Sequence[ProfileOutcome]) -> list[dict[str, Any]]:
+    reason = "an earlier run of the same program"
+    rows = [{"run": profile.side, "Rank": None, "File": profile.label} for profile in profiles]
+    return [{**row, "status": "earlier_run", "reason": reason} for row in rows]
 
 
 def _absent_rows(absent: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from nsys_llm.capture.runs import members_of, without_earlier_runs
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
@@ -72,6 +73,7 @@ def map_run(
     recipe, sent = manifest.name, {**options, "nsys": nsys}
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
+    ranks: Sequence[Rank] = ()
     unread_n = 0
 
     def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
@@ -81,8 +83,9 @@ def map_run(
         merge = partial(merge_results, recipe=recipe)
         return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
 
+    earlier: tuple[ProfileOutcome, ...] = ()
     if options["ranks"] is not None:
-        probed = reduced(frozenset(), lambda _: None)
+        probed, earlier = without_earlier_runs(reduced(frozenset(), lambda _: None))
         every = _numbered(probed, inputs.rank_maps, console)
         ranks = wanted_ranks(every, options["ranks"])
         unread_n = len(every) - len(ranks)
@@ -91,6 +94,12 @@ def map_run(
         chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
     result = reduced(keys, console.progress(len(chosen)).advance)
     if keys is None:
+        newest, earlier = without_earlier_runs(result)
+        if earlier:
+            # Their numbers are in those of all.
+            places = {(profile.side, profile.path) for profile in newest.profiles}
+            chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
+            result = reduced(None, lambda _: None)
         ranks = _numbered(result, inputs.rank_maps, console)
     return Run(
         manifest=manifest,
@@ -101,6 +110,8 @@ def map_run(
         ranks=tuple(ranks),
         left_out=inputs.left_out,
         unread_n=unread_n,
+        earlier=earlier,
+        members=members_of(result.profiles),
     )
 
 

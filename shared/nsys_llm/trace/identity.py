@@ -249,12 +249,18 @@ def _numbers_all(rule: _Rule, workers: Sequence[RankEntry]) -> bool:
     return None not in numbers and len(set(numbers)) == len(numbers)
 
 
-def known_rank(key: RankKey, facts: CaptureFacts) -> int | None:
-    """Return the rank of a process in its job, as the profile, the command or the file says."""
+def said_rank(key: RankKey, facts: CaptureFacts) -> int | None:
+    """Return the rank of a process in its job, as MPI or the launched command says."""
     if (rank := facts.mpi_ranks.get(key.global_pid)) is not None:
         return rank
-    said = [facts.rank_variables[name] for name in RANK_VARIABLES if name in facts.rank_variables]
-    return said[0] if said else _rank_in_file_name(key.path)
+    said = (facts.rank_variables.get(name) for name in RANK_VARIABLES)
+    return next((rank for rank in said if rank is not None), None)
+
+
+def known_rank(key: RankKey, facts: CaptureFacts) -> int | None:
+    """Return the same, or else the rank in the name of the file."""
+    said = said_rank(key, facts)
+    return _rank_in_file_name(key.path) if said is None else said
 
 
 def _mapped(entry: RankEntry, rank_map: Mapping[tuple[str, int | None], int]) -> int | None:
