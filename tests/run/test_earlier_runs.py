@@ -97,3 +97,9 @@ def test_two_servers_whose_ranks_have_the_same_numbers_are_fit(tmp_path, capsys)
     for pid, name in enumerate(("read_rank0", "read_rank1", "write_rank0", "write_rank1")):
         capture(tmp_path / f"{name}.sqlite", pid=pid, gpu=pid, RANK=name[-1])
     assert checked(capsys, tmp_path)[0] == ExitCode.DONE
+
+
+def test_two_jobs_of_one_rank_are_fit(tmp_path, capsys):
+    for pid, name in enumerate(("read", "write")):
+        capture(tmp_path / f"{name}.sqlite", pid=pid, gpu=pid, RANK="0", WORLD_SIZE="1")
+    assert checked(capsys, tmp_path)[0] == ExitCode.DONE

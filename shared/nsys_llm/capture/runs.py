@@ -53,8 +53,12 @@ def with_ranks_twice(
 
     Args:
         group_of: The group of each process; None: profiles whose names are the same but for numbers
-            are one, if other names are several as well.
+            are one, if other names are several as well, and profiles of more ranks than a job has
+            are of several jobs.
     """
+    sizes = [profile.facts.world_size for profile in profiles if profile.facts is not None]
+    if group_of is None and any(size is not None and size < len(sizes) for size in sizes):
+        return tuple(profiles)
     said: dict[tuple[object, int], list[str]] = {}
     for one in members_of(profiles):
         if one.said_rank is not None:

@@ -8,7 +8,7 @@ their names is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -24,6 +24,9 @@ from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, secret_
 
 #: Environment variables that hold a rank, in the order in which they are believed.
 RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+
+#: That which holds how many ranks there are.
+WORLD_SIZE: Final = "WORLD_SIZE"
 
 #: Export schemas that the table and column names here were checked against, as (major, minor).
 OLDEST_SCHEMA: Final = (3, 7)
@@ -71,6 +74,7 @@ class CaptureFacts:
         duration_ns: Length of the session.
         gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
             sits in the machine. Only what the profile says: a device id alone is no GPU.
+        world_size: How many ranks the launched command's job has.
     """
 
     host: str | None
@@ -94,6 +98,7 @@ class CaptureFacts:
     pid_namespace: str | None = None
     duration_ns: int | None = None
     gpu_of: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    world_size: int | None = None
 
     @property
     def boot_ns(self) -> int | None:
@@ -141,7 +146,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         utc_epoch_ns=utc_epoch_ns,
         system_clock_ns=system_clock_ns,
         processes=_processes(profile),
-        rank_variables=_rank_variables(variables),
+        rank_variables=_numbers(variables, RANK_VARIABLES),
         mpi_ranks=_mpi_ranks(profile),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in profile.key_values("capture", _TRACED_KEYS)})),
@@ -153,6 +158,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         pid_namespace=system.get("SystemUID") or None,
         duration_ns=_duration_ns(profile),
         gpu_of=_gpu_of(profile),
+        world_size=_numbers(variables, (WORLD_SIZE,)).get(WORLD_SIZE),
     )
 
 
@@ -228,8 +234,8 @@ def _set_names(
         yield from names_in(text)
 
 
-def _rank_variables(variables: Mapping[str, str]) -> dict[str, int]:
-    values = {name: variables.get(name, "") for name in RANK_VARIABLES}
+def _numbers(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
+    values = {name: variables.get(name, "") for name in names}
     return {name: int(value) for name, value in values.items() if value.isdecimal()}
 
 
