@@ -18,6 +18,7 @@ from ..tables.ranks import mean_step_ns
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
 _CHANGE_READING: Final = (
+    "shared_gpu",
     "whole_graphs",
     "captures_apart",
     "clocks_apart",
@@ -50,7 +51,7 @@ def screen(tables: Tables) -> Screen | None:
     facts, step_ns = _facts(first)
     little = list(filter(None, [little_work(tables)]))
     if names:
-        every = f"{counted(len(gpus), 'GPU')} in {len(names)} groups"
+        every = f"{_gpus(gpus)} in {len(names)} groups"
         facts = [f"{every}; {names[0]}: {facts[2]}", *facts[3:]] if facts[2:] else [every]
     words, trust, ranks = ", ".join([*facts, *little]), _trust(tables), None
     if names:
@@ -79,10 +80,20 @@ def _unit(gpus: Sequence[Record]) -> str:
     return next((str(row["step_unit"]) for row in gpus if row["step_unit"]), "step")
 
 
+def _gpus(gpus: Sequence[Record]) -> str:
+    """Return how many GPUs there are, and how many processes where these share some."""
+    known = [row["gpu"] for row in gpus if row["gpu"] is not None]
+    gpus_n = len(gpus) - len(known) + len(set(known))
+    shared = (
+        f" shared by {counted(len(gpus), 'process', 'processes')}" if gpus_n < len(gpus) else ""
+    )
+    return f"{counted(gpus_n, 'GPU')}{shared}"
+
+
 def _facts(gpus: Sequence[Record]) -> tuple[list[str], float | None]:
     """Return the facts of a group: GPUs, their time, steps; and its mean step, if one tells."""
     spans = [int(row["span_ns"]) for row in gpus]
-    facts = [counted(len(gpus), "GPU"), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
+    facts = [_gpus(gpus), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
     step_ns, unit = mean_step_ns(gpus), _unit(gpus)
     uneven = _uneven_steps(gpus, unit)
     if step_ns is None or uneven:

@@ -25,10 +25,13 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
     walls = {rank.key: rank.wall for profile in profiles for rank in profile.ranks}
     group_of = {rank.key: rank.group for rank in ranks}
     steps = steps_of_groups({key: walls[key].step for key in group_of}, group_of)
-    rows = []
+    rows, numbers = [], dict[str, int]()
     gpus = [(rank, gpu) for rank in ranks for gpu in walls[rank.key].devices]
     for rank, gpu in gpus:
+        place = rank.pid or 0, gpu.device_id
+        name = rank.facts.gpu_of.get(place) if rank.facts else None
         row = {
+            "gpu": None if name is None else numbers.setdefault(name, len(numbers)),
             "rank": rank.number,
             "file": rank.file,
             "group": rank.group,

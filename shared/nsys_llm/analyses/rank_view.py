@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import LaneRows, map_lanes
 from nsys_llm.analyses.device.gap_sums import GapSums, sum_gaps
@@ -21,6 +23,7 @@ from nsys_llm.analyses.steps.of_rank import device_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.idle_causes import NO_WORK, OTHER_PROCESS
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
@@ -36,11 +39,13 @@ class RankView:
     Attributes:
         key: Profile and process.
         options: Of the recipe; of an overview, those of all of its recipes.
+        other_process: When others had its GPU, see `nsys_llm.trace.shared_gpus`.
     """
 
     trace: RankTrace
     key: RankKey
     options: Mapping[str, Any]
+    other_process: IntArray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
     @property
     def whole_capture(self) -> bool:
@@ -76,7 +81,9 @@ class RankView:
     @cached_property
     def host(self) -> HostTimeline:
         """The calls of its threads."""
-        return HostTimeline.of(self.trace, self.profiler, self.no_work)
+        # Of time with two causes the later one has it.
+        away = {NO_WORK: self.no_work, OTHER_PROCESS: self.other_process}
+        return HostTimeline.of(self.trace, self.profiler, away)
 
     @cached_property
     def records(self) -> HostRecords:
@@ -126,7 +133,7 @@ class RankView:
     @cached_property
     def wall_layers(self) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
         """The full names of its kernels, and the layers of the wall split of each device."""
-        return wall_layers(self.trace, self.profiler, self.no_work)
+        return wall_layers(self.trace, self.profiler, self.other_process, self.no_work)
 
     def release(self, *names: str) -> None:
         """Forget what is no longer needed; asked for again, it is made again."""

@@ -63,6 +63,10 @@ class Member:
     busy_ns: int = 0
     communicates: bool = False
 
+    def meets(self, other: Member) -> bool:
+        """Return whether both were recorded at the same time, as far as profiles tell."""
+        return self.session is None or other.session is None or self.session.meets(other.session)
+
 
 def folded(name: str | None) -> str | None:
     """Return the name of a program, the same for all of its ranks."""
@@ -208,7 +212,7 @@ def _agree_on_steps(
 
 
 def _at_once(one: Member, other: Member) -> bool:
-    if one.session is None or other.session is None or one.session.meets(other.session):
+    if one.meets(other):
         return True
     return None not in (one.rank, other.rank) and one.rank != other.rank
 
@@ -224,7 +228,9 @@ def group_names(ranks: Sequence[Rank], groups: Mapping[RankKey, int]) -> dict[in
             by_group.setdefault(groups[rank.key], []).append(rank)
     if len(by_group) < 2:
         return {}
-    for name_of in (_common_label, _common_program):
+    of_one_file = len({rank.key.path for some in by_group.values() for rank in some}) == 1
+    ways = (_common_program, _common_label) if of_one_file else (_common_label, _common_program)
+    for name_of in ways:
         names = {group: name_of(some) for group, some in sorted(by_group.items())}
         known = [name for name in names.values() if name]
         if len(set(known)) == len(names):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.capture.identity import Member, earlier_runs, member, without_rank
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.identity import RankKey, clock_offsets
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.statements import Statement
 
@@ -19,6 +19,8 @@ from nsys_llm.trace.statements import Statement
 EARLIER_RUN: Final = "earlier_run"
 #: That on a profile whose rank another one says, too; its name is that rank.
 RANK_TWICE: Final = "rank_twice"
+#: That on a process whose GPU others use at the same time; how many do.
+SHARED_GPU: Final = "shared_gpu"
 
 
 def members_of(profiles: Sequence[ProfileOutcome]) -> tuple[Member, ...]:
@@ -44,6 +46,28 @@ def without_earlier_runs(result: MapResult) -> tuple[MapResult, tuple[ProfileOut
     gone = {(profile.side, profile.path) for profile in earlier}
     kept = tuple(item for item in result.profiles if (item.side, item.path) not in gone)
     return replace(result, profiles=kept), tuple(earlier)
+
+
+def profiles_beside(
+    profiles: Sequence[ProfileOutcome],
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return by path the other profiles that use one of its GPUs at the same time.
+
+    Each with how much later its capture began, in ns: what takes its clock to that profile's.
+    """
+    facts = {profile.path: profile.facts for profile in profiles if profile.facts is not None}
+    offset_ns, _ = clock_offsets(facts)
+    members = [one for one in members_of(profiles) if one.key.path in offset_ns and one.gpus]
+    beside: dict[str, set[str]] = {}
+    for one in members:
+        for other in members:
+            same = one.key.side == other.key.side and one.gpus & other.gpus
+            if same and one.key.path != other.key.path and one.meets(other):
+                beside.setdefault(one.key.path, set()).add(other.key.path)
+    return {
+        path: tuple((other, offset_ns[other] - offset_ns[path]) for other in sorted(others))
+        for path, others in beside.items()
+    }
 
 
 def with_ranks_twice(
@@ -74,6 +98,21 @@ def with_ranks_twice(
         replace(profile, statements=(*profile.statements, twice[profile.path]))
         if profile.path in twice
         else profile
+        for profile in profiles
+    )
+
+
+def with_shared_gpus(profiles: Sequence[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
+    """Return profiles whose processes say that others use their GPU at the same time."""
+    members = members_of(profiles)
+    said: dict[str, list[Statement]] = {}
+    for one in members:
+        together_n = sum(bool(one.gpus & it.gpus) and one.meets(it) for it in members)
+        if together_n > 1:
+            shared = Statement(SHARED_GPU, together_n, process=one.key.global_pid)
+            said.setdefault(one.key.path, []).append(shared)
+    return tuple(
+        replace(profile, statements=(*profile.statements, *said.get(profile.path, ())))
         for profile in profiles
     )
 

@@ -190,9 +190,13 @@ def _gpu_of(profile: ParquetProfile | SqliteProfile) -> dict[tuple[int, int], st
     """Return the GPU of each device of each process, where both tables of them tell it."""
     if not (profile.has("cuda_devices") and profile.has("gpus")):
         return {}
-    gpus = read_table(profile, "gpus", ("gpu_id", "uuid", "bus"))
-    names = zip(gpus["gpu_id"].tolist(), gpus["uuid"], gpus["bus"], strict=True)
-    name_of = {gpu: uuid or bus for gpu, uuid, bus in names}
+    gpus = read_table(profile, "gpus", ("gpu_id", "text", "uuid", "bus"))
+    columns = (gpus[name].tolist() for name in ("gpu_id", "text", "uuid", "bus"))
+    # Slices of a GPU sit in one place.
+    name_of = {
+        gpu: uuid or (None if " MIG " in (model or "") else bus)
+        for gpu, model, uuid, bus in zip(*columns, strict=True)
+    }
     rows = read_table(profile, "cuda_devices", ("pid", "device_id", "gpu_id", "uuid"))
     columns = (rows[name].tolist() for name in ("pid", "device_id", "gpu_id"))
     known = {

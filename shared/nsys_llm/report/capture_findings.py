@@ -36,6 +36,7 @@ def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:
         of("count_n", "capture", "count_n", kind=kind),
         of("of_n", "capture", "of_n", kind=kind),
         of("files_n", "capture", "file", "distinct", kind=kind),
+        of("processes_n", "capture", "file", "count", kind=kind),
         of("first_ns", "capture", "start_ns", "min", kind=kind),
         of("last_ns", "capture", "end_ns", "max", kind=kind),
     )

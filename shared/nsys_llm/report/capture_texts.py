@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nsys_llm.capture.runs import EARLIER_RUN, RANK_TWICE
+from nsys_llm.capture.runs import EARLIER_RUN, RANK_TWICE, SHARED_GPU
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.rules import OURS, Rule, rules_by_id
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
@@ -29,6 +29,7 @@ class Kind:
 KINDS: Final[Mapping[str, Kind]] = {
     EARLIER_RUN: Kind(limits=True, follows="it is in no number; compare it with trace_diff"),
     RANK_TWICE: Kind(limits=True, follows="ranks are numbered by the order of their files"),
+    SHARED_GPU: Kind(limits=False, follows="what another process runs there is no idle time"),
     "broken_times": Kind(limits=True, follows="these operations are in no number"),
 }
 
@@ -57,6 +58,19 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Leave out what was recorded twice, or number the ranks with --rank-map.",
         tables=("capture", "files"),
+    ),
+    Rule(
+        SHARED_GPU,
+        scope="run",
+        kind=CAPTURE,
+        title="{processes_n:process|processes} {processes_n:=uses|use} a GPU at the same time as "
+        "others",
+        details="{names}. Time in which another process runs there is `other process`: nobody's "
+        "idle time, and in no gain. Kernels that run at once slow each other down.",
+        threshold="two processes use the same GPU or slice of one, as far as profiles tell it",
+        source=OURS,
+        recommendation="Give each a GPU of its own to see what they cost each other.",
+        tables=("capture", "wall"),
     ),
     Rule(
         "broken_times",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.capture.identity import group_names, groups_of
-from nsys_llm.capture.runs import members_of, with_ranks_twice
+from nsys_llm.capture.runs import members_of, with_ranks_twice, with_shared_gpus
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import RankKey
 
@@ -22,7 +22,7 @@ def grouped(run: Run, matched: Run | None = None) -> Run:
     members = run.members or members_of(run.profiles)
     groups = groups_of(members, _met(run if matched is None else matched))
     ranks = tuple(replace(rank, group=groups.get(rank.key, 0)) for rank in run.ranks)
-    profiles = with_ranks_twice(run.profiles, groups)
+    profiles = with_shared_gpus(with_ranks_twice(run.profiles, groups))
     names = group_names(ranks, groups)
     return replace(run, profiles=profiles, ranks=ranks, group_names=names)
 

@@ -10,12 +10,14 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (
+    APART,
     COMMUNICATION,
     COMPUTE,
     COPIES,
     IDLE,
     LOAD,
     NO_WORK,
+    OTHER_PROCESS,
     PROFILER,
     WALL_CLASSES,
     WHOLE_GRAPH,
@@ -57,7 +59,7 @@ def _device_rows(
     times = _times(wall, rules)
     for name, every in details.items():
         # A cause of idle time, and a class.
-        parts = {detail: ns for detail, ns in every.items() if detail != NO_WORK}
+        parts = {detail: ns for detail, ns in every.items() if detail not in APART}
         if sum(parts.values()) != sum(times[name].values()):
             raise ManifestError(f"wall: the details of {name} do not add up to it.")
         times[name] = {detail: ns for detail, ns in parts.items() if ns} or times[name]
@@ -97,6 +99,7 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
         LOAD: {None: wall.load_ns} if wall.load_ns else {},
         COPIES: {None: wall.copies_ns},
         PROFILER: {None: wall.profiler_ns},
+        OTHER_PROCESS: {None: wall.other_process_ns} if wall.other_process_ns else {},
         NO_WORK: {None: wall.no_work_ns} if wall.no_work_ns else {},
         IDLE: {None: wall.idle_ns},
     }

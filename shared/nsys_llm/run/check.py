@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from nsys_llm.capture.profile_statements import profile_statements
-from nsys_llm.capture.runs import with_ranks_twice, without_earlier_runs
+from nsys_llm.capture.runs import with_ranks_twice, with_shared_gpus, without_earlier_runs
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import checked_reads, common_facts
@@ -50,7 +50,7 @@ def check(given: Mapping[str, Any], console: Console) -> RunOutcome:
         outcomes = executor.reduce(look, chunks, _joined, console.progress(len(profiles)).advance)
     newest, earlier = without_earlier_runs(MapResult(outcomes, None))
     ranks = number_sides(newest, {})
-    outcomes = (*with_ranks_twice(newest.profiles), *earlier)
+    outcomes = (*with_shared_gpus(with_ranks_twice(newest.profiles)), *earlier)
     for outcome in outcomes:
         if outcome.reason is not None:
             console.error(outcome.reason)

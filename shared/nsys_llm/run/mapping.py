@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from nsys_llm.capture.runs import members_of, without_earlier_runs
+from nsys_llm.capture.runs import members_of, profiles_beside, without_earlier_runs
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
@@ -15,7 +15,7 @@ from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.run import Run
 from nsys_llm.run.executors import Executor, chunked
 from nsys_llm.run.second_look import FirstRead
-from nsys_llm.run.worker import map_profiles, merge_results
+from nsys_llm.run.worker import BESIDE, map_profiles, merge_results
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.rank_sets import (
@@ -101,6 +101,9 @@ def map_run(
             chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
             result = reduced(None, lambda _: None)
         ranks = _numbered(result, inputs.rank_maps, console)
+    if beside := profiles_beside(result.profiles):
+        sent[BESIDE] = beside  # and with that mapped again: who had a GPU, no profile tells alone
+        result = reduced(keys, lambda _: None)
     return Run(
         manifest=manifest,
         analysis=load_analysis(recipe),

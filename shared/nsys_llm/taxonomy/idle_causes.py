@@ -53,6 +53,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "after_last": "nothing ran on the device any more",
     "unresolved": "the gap is shorter than the clock error between host and GPU",
     "no_work": "no request was in the server",
+    "other_process": "another process ran on the GPU",
     "profiler_overhead": "the profiler did its own work",
 }
 CAUSE_NAMES: Final = tuple(CAUSES)
@@ -68,7 +69,12 @@ NO_API: Final = _CODES["no_api"]
 AFTER_LAST: Final = _CODES["after_last"]
 UNRESOLVED: Final = _CODES["unresolved"]
 NO_WORK: Final = _CODES["no_work"]
+OTHER_PROCESS: Final = _CODES["other_process"]
 PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
+
+#: Idle time in which a program had nothing to do on the GPU: no class of the wall split has it as
+#: idle, and nothing can be gained there.
+AWAY: Final = (NO_WORK, OTHER_PROCESS)
 
 #: The causes before this code are idle time; the profiler's work is none.
 IDLE_CAUSES_N: Final = PROFILER_OVERHEAD

@@ -17,15 +17,22 @@ LOAD: Final = "load"
 COPIES: Final = "copies"
 PROFILER: Final = "profiler"
 NO_WORK: Final = "no_work"
+OTHER_PROCESS: Final = "other_process"
 IDLE: Final = "idle"
 
 #: In the order in which they take a nanosecond. Load are copies that bring a model to a GPU before
-#: its first kernel; no_work is when a server had no request. They have a row only where there is
-#: such time.
-WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, LOAD, COPIES, PROFILER, NO_WORK, IDLE)
+#: its first kernel; other_process is when the GPU ran nothing of this process and something of
+#: another, no_work when a server had no request. They have a row only where there is such time.
+WALL_CLASSES: Final = (
+    *(COMPUTE, COMMUNICATION, LOAD, COPIES, PROFILER, OTHER_PROCESS, NO_WORK, IDLE),
+)
 
 #: What is no part of the repeated work, so that nothing can be gained there, and its words.
-APART: Final[Mapping[str, str]] = {LOAD: "load", NO_WORK: "no requests in the server"}
+APART: Final[Mapping[str, str]] = {
+    LOAD: "load",
+    OTHER_PROCESS: "other process",
+    NO_WORK: "no requests in the server",
+}
 
 #: Of a step, whose copies and idle time hold what a run's split tells apart.
 STEP_CLASSES: Final = tuple(name for name in WALL_CLASSES if name not in APART)
@@ -56,7 +63,7 @@ _IDLE_GROUPS: Final[Mapping[str, str]] = {
     "no_api": UNKNOWN,
     "after_last": UNKNOWN,
     "unresolved": UNKNOWN,
-    NO_WORK: UNKNOWN,
+    **{NO_WORK: UNKNOWN, OTHER_PROCESS: UNKNOWN},
 }
 
 

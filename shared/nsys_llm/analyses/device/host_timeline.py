@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -52,7 +53,8 @@ class HostTimeline:
         cause: Shape (calls,), the cause that time in each call has.
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
-        no_work: When no request was in the server: shape (n, 2), disjoint from `profiler` too.
+        away: By cause, of `idle_causes.AWAY`, when there was nothing to do on the GPU: of shape
+            (n, 2), disjoint from `profiler` too.
         driver: What the driver did, none of it in either.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
@@ -62,13 +64,13 @@ class HostTimeline:
     cause: npt.NDArray[np.int8]
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
-    no_work: IntArray
+    away: Mapping[int, IntArray]
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace, profiler: IntArray, no_work: IntArray) -> HostTimeline:
+    def of(cls, trace: RankTrace, profiler: IntArray, away: Mapping[int, IntArray]) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
@@ -76,7 +78,7 @@ class HostTimeline:
 
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-            no_work: When a server had no request, likewise; the profiler comes first.
+            away: When there was nothing to do, likewise by cause; the profiler comes first.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -92,12 +94,12 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        no_work = subtract_intervals(no_work, profiler)
-        taken = union_intervals(*np.concatenate((profiler, no_work)).T)
+        away = {cause: subtract_intervals(spans, profiler) for cause, spans in away.items()}
+        taken = union_intervals(*np.concatenate((profiler, *away.values())).T)
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        return cls(calls, cause, is_graph, profiler, no_work, driver, error_ns)
+        return cls(calls, cause, is_graph, profiler, away, driver, error_ns)
 
     @cached_property
     def cause_ns(self) -> IntArray:

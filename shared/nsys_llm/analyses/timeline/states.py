@@ -26,6 +26,7 @@ from nsys_llm.taxonomy.wall_classes import (
     IDLE,
     LOAD,
     NO_WORK,
+    OTHER_PROCESS,
     PROFILER,
 )
 from nsys_llm.trace.device_ops import device_windows
@@ -79,6 +80,7 @@ def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
             LOAD: layer.load,
             COPIES: subtract_intervals(layer.copies, layer.load),
             PROFILER: layer.profiler,
+            OTHER_PROCESS: layer.other_process,
             NO_WORK: layer.no_work,
         }
         spans = {name: intersect_intervals(times, shown) for name, times in spans.items()}
