@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from nsys_llm.capture.segments import SEGMENT
 from nsys_llm.report.capture_summary import capture_caveats, little_work
 from nsys_llm.report.findings import INCOMPLETE
 from nsys_llm.report.group_words import group_names
@@ -50,9 +51,12 @@ def screen(tables: Tables) -> Screen | None:
     lines = (*_group_lines(groups, names), *(line for some in reported for line in some))
     facts, step_ns = _facts(first)
     little = list(filter(None, [little_work(tables)]))
+    if segments := _segments(tables, len(gpus)):
+        facts.insert(1, segments)
     if names:
         every = f"{_gpus(gpus)} in {len(names)} groups"
-        facts = [f"{every}; {names[0]}: {facts[2]}", *facts[3:]] if facts[2:] else [every]
+        told = facts[2 + bool(segments) :]
+        facts = [f"{every}; {names[0]}: {told[0]}", *told[1:]] if told else [every]
     words, trust, ranks = ", ".join([*facts, *little]), _trust(tables), None
     if names:
         ranks = frozenset(int(row["rank"]) for row in first)
@@ -61,6 +65,16 @@ def screen(tables: Tables) -> Screen | None:
         return Screen(words, span_ns, "of one GPU", False, trust, lines=lines, ranks=ranks)
     whole = f"a {_unit(first)}"
     return Screen(words, step_ns, whole, True, trust, lines=lines, ranks=ranks)
+
+
+def _segments(tables: Tables, gpus_n: int) -> str:
+    """Return how many segments the profiles of a rank are; nothing where all are whole."""
+    capture = tables["capture"]
+    counts = sorted(set(capture.loc[capture["kind"] == SEGMENT, "of_n"]))
+    if not counts:
+        return ""
+    span = f"{counts[0]} to " if len(counts) > 1 else ""
+    return f"{span}{counted(int(counts[-1]), 'segment')}{' each' * (gpus_n > 1)}"
 
 
 def _group_lines(groups: Mapping[Any, Sequence[Record]], names: Mapping[int, str]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nsys_llm.capture.runs import EARLIER_RUN, RANK_TWICE, SHARED_GPU
+from nsys_llm.capture.segments import SEGMENT
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.rules import OURS, Rule, rules_by_id
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
@@ -28,6 +29,7 @@ class Kind:
 #: By kind, in the order in which they are said.
 KINDS: Final[Mapping[str, Kind]] = {
     EARLIER_RUN: Kind(limits=True, follows="it is in no number; compare it with trace_diff"),
+    SEGMENT: Kind(limits=False, follows="time between segments is in no number"),
     RANK_TWICE: Kind(limits=True, follows="ranks are numbered by the order of their files"),
     SHARED_GPU: Kind(limits=False, follows="what another process runs there is no idle time"),
     "broken_times": Kind(limits=True, follows="these operations are in no number"),
@@ -47,6 +49,18 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Compare the runs with trace_diff[: {command}].",
         tables=("capture", "files"),
+    ),
+    Rule(
+        SEGMENT,
+        scope="run",
+        kind=CAPTURE,
+        title="{files_n:rank} {files_n:=was|were} recorded in {processes_n:segment}, read as one",
+        details="{names}: numbers are of all segments; the time between them is in none.",
+        threshold="profiles of one process, or of processes of one, were recorded one after the "
+        "other",
+        source=OURS,
+        recommendation="Give the profile of one segment to see that alone.",
+        tables=("capture",),
     ),
     Rule(
         RANK_TWICE,

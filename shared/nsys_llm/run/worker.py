@@ -23,6 +23,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.profile.segments import with_segments
 from nsys_llm.profile.tables import Trace
 from nsys_llm.report.analysis import Analysis, load_analysis, ranged
 from nsys_llm.run.boundary import Boundary
@@ -36,12 +37,10 @@ from nsys_llm.trace.outcomes import (
     refuse_broken,
 )
 from nsys_llm.trace.selection import busiest, gpu_processes, select_rank
-from nsys_llm.trace.shared_gpus import GpuUsers, others_work
+from nsys_llm.trace.shared_gpus import BESIDE, GpuUsers, others_work
+from nsys_llm.trace.sound_rows import recorded_ns
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
-#: Option: by the path of a profile those that use one of its GPUs at the same time, each with what
-#: takes its clock to that profile's, in ns.
-BESIDE: Final = "beside"
 #: What filters by step and phase need.
 _FINDERS: Final = Finders(found_steps, find_phase)
 
@@ -110,7 +109,7 @@ def _map_profile(
     ) as opened:
         facts, known = read_facts(opened), opened.fingerprint
         export = str(opened.path) if opened.stays_made else None
-        trace = read_trace(opened, reads, options)
+        trace = with_segments(read_trace(opened, reads, options), profile.path, reads, options)
     processes = gpu_processes(trace)
     chosen = busiest(trace, processes)
     beside = options.get(BESIDE, {}).get(profile.path, ())
@@ -133,6 +132,7 @@ def _map_profile(
         cut_names_n=trace.cut_names_n,
         left_out_n=len(processes) - len(chosen),
         statements=profile_statements(trace),
+        recorded_ns=recorded_ns(trace),
     )
     return outcome, partials
 

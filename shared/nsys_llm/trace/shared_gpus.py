@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from nsys_llm.numeric.intervals import IntArray, intersect_intervals, merged_uni
 from nsys_llm.profile.tables import Trace, pid_of
 from nsys_llm.trace.rank_trace import OP_TABLES
 from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
+
+#: Option: by the path of a profile those that use one of its GPUs at the same time, each with what
+#: takes its clock to that profile's, in ns.
+BESIDE: Final = "beside"
 
 
 @dataclass(frozen=True)
