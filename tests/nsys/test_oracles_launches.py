@@ -1,4 +1,4 @@
-"""Launches and timelines beside `nsys stats`, and beside plain SQL where that lacks a table."""
+"""Launches beside `nsys stats`, and beside plain SQL where that lacks a table."""
 
 from __future__ import annotations
 
@@ -16,19 +16,7 @@ pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
 A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 H100 = ["h100_mfu/before", "h100_mfu/after", "h100_mfu_ranks/after/rank1"]
-ALL = ["--top", "100000", "--timeline", "100000", "--kernel", "re:."]
-KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
-
-#: All GPU operations of a report: device, start, duration, stream, name of a kernel, copy kind and
-#: bytes.
-OPERATIONS = """
-SELECT deviceId, start, end - start, streamId, s.value, NULL, NULL
-    FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName
-UNION ALL SELECT deviceId, start, end - start, streamId, NULL, copyKind, bytes
-    FROM CUPTI_ACTIVITY_KIND_MEMCPY
-UNION ALL SELECT deviceId, start, end - start, streamId, 'memset', NULL, bytes
-    FROM CUPTI_ACTIVITY_KIND_MEMSET
-"""
+ALL = ["--top", "100000", "--kernel", "re:."]
 LAUNCHES = """
 SELECT deviceId, start, end - start, streamId, registersPerThread, gridX, gridY, gridZ, blockX,
     blockY, blockZ, dynamicSharedMemory, s.value
@@ -42,7 +30,7 @@ def queried(path: Path, query: str) -> list[tuple]:
 
 
 @pytest.mark.parametrize("trace", nightly_but(A100, A100[:1]))
-def test_launches_and_copies_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace, tmp_path):
+def test_launches_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace, tmp_path):
     report = tmp_path / f"{trace}.nsys-rep"
     shutil.copyfile(traces / "a100_vector_add" / report.name, report)
     path = tmp_path / f"{trace}.sqlite"
@@ -52,10 +40,6 @@ def test_launches_and_copies_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace
     assert run([nsys, "stats", *words, path], tmp_path).returncode == 0
     theirs = pd.read_csv(tmp_path / "s_cuda_gpu_trace.csv")
     ours = tables_of(tmp_path / "o", path, options=ALL)
-    columns = ["Start (ns)", "Duration (ns)", "Strm"]
-    assert sorted(rows(ours["timeline"], "start_ns duration_ns stream_id")) == sorted(
-        theirs[columns].itertuples(index=False, name=None)
-    )
     kernels = theirs[theirs["GrdX"].notna()]
     columns = ["Start (ns)", "Duration (ns)", "GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ"]
     columns += ["Reg/Trd", "Name"]
@@ -63,35 +47,19 @@ def test_launches_and_copies_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace
     listed = rows(ours["watched_kernels"], f"{names} registers_per_thread name")
     assert sorted(listed) == sorted(kernels[columns].itertuples(index=False, name=None))
     assert len(listed) == len(ours["watched_kernels"]) > 0
-    # Theirs are MB with three decimals.
-    copies = theirs[theirs["GrdX"].isna()].set_index("Start (ns)")["Bytes (MB)"].sort_index()
-    timeline = ours["timeline"]
-    our_sizes = (
-        timeline[timeline["op"] != "kernel"].set_index("start_ns")["size_bytes"].sort_index()
-    )
-    assert our_sizes.index.tolist() == copies.index.tolist()
-    assert ((our_sizes.astype(float) / 1e6 - copies).abs() <= 0.0005 + 1e-9).all()
 
 
 @pytest.mark.parametrize("trace", nightly_but(H100, H100[:1]))
-def test_launches_and_timelines_hold_every_row_of_the_report(traces, trace, tmp_path):
+def test_launches_hold_every_row_of_the_report(traces, trace, tmp_path):
     path = traces / f"{trace}.sqlite"
     ours = tables_of(tmp_path / "o", path, options=ALL)
-    expected = [(*row[:4], row[4] or KINDS[row[5]], row[6]) for row in queried(path, OPERATIONS)]
-    columns = "device_id start_ns duration_ns stream_id name size_bytes"
-    listed = rows(ours["timeline"], columns)
-    assert sorted(listed, key=str) == sorted(expected, key=str)
     names = "device_id start_ns duration_ns stream_id registers_per_thread grid_x grid_y grid_z"
     names += " block_x block_y block_z dynamic_shared_bytes name"
     assert sorted(rows(ours["watched_kernels"], names)) == sorted(queried(path, LAUNCHES))
 
 
 @pytest.mark.parametrize("trace", nightly_but(H100, H100[:1]))
-def test_gaps_add_up(traces, trace, tmp_path):
+def test_operations_add_up(traces, trace, tmp_path):
     ours = tables_of(tmp_path / "o", traces / f"{trace}.sqlite", options=ALL)
-    keys = ["rank", "device_id"]
-    devices = ours["devices"].set_index(keys)
-    gaps = ours["timeline"].groupby(keys)["gap_before_ns"].sum()
-    assert gaps.to_dict() == (devices["window_ns"] - devices["busy_ns"]).to_dict()
     assert ours["operations"]["total_ns"].sum() == ours["kernels"]["total_ns"].sum()
     assert plain(ours["memory"])["rank"] == plain(ours["gpu_metrics"])["rank"] == []

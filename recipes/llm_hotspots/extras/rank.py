@@ -11,7 +11,6 @@ from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
 from .cuda_graphs import RankGraphs, map_cuda_graphs
 from .memory import MemorySeries, map_memory
-from .timeline import TimelineRow, map_timeline
 from .watched_kernels import RankWatchedKernels, map_watched_kernels
 
 
@@ -21,7 +20,6 @@ class RankExtras:
 
     callstacks: tuple[CallStack, ...] = ()
     watched: RankWatchedKernels = field(default_factory=RankWatchedKernels)
-    timeline: tuple[TimelineRow, ...] = ()
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
     cuda_graphs: RankGraphs = field(default_factory=RankGraphs)
@@ -33,7 +31,6 @@ def map_extras(view: RankView, names: KernelNames) -> RankExtras:
     return RankExtras(
         callstacks=map_callstacks(trace, options),
         watched=map_watched_kernels(trace, options, names.pairs, names.source),
-        timeline=map_timeline(trace, options, names.shown, names.name),
         memory=map_memory(trace, global_pid, options),
         metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
         cuda_graphs=map_cuda_graphs(view),

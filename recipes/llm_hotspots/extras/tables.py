@@ -13,7 +13,6 @@ from .callstacks import callstack_columns
 from .cuda_graphs import graph_rows, seam_rows
 from .gpu_metrics import gpu_metric_columns
 from .memory import memory_tables
-from .timeline import timeline_columns
 from .watched_kernels import watched_kernel_columns
 
 
@@ -31,9 +30,6 @@ def extra_tables(
         ),
         "watched_kernels": watched_kernel_columns(
             [(rank, extras.watched) for rank, extras in rows]
-        ),
-        "timeline": timeline_columns(
-            [(rank, op) for rank, extras in rows for op in extras.timeline]
         ),
         **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
         "cuda_graphs": graph_rows([(rank, extras.cuda_graphs.times) for rank, extras in rows]),

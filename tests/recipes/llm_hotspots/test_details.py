@@ -1,4 +1,4 @@
-"""Launch by launch and over time: watched_kernels, timeline, operations."""
+"""Launch by launch: watched_kernels; operations."""
 
 from __future__ import annotations
 
@@ -66,11 +66,9 @@ def test_a_window_keeps_whole_launches_that_start_in_it(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=10).kernel("k", start_ns=20, end_ns=30)
     trace.kernel("k", start_ns=8, end_ns=12, **WIDE, stream_id=8)
     trace.write_sqlite(tmp_path / "t.sqlite")
-    options = ["--kernel", "k", "--filter-time", "9/25", "--timeline", "9"]
+    options = ["--kernel", "k", "--filter-time", "9/25"]
     tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
     assert rows(tables["watched_kernels"], "start_ns duration_ns") == [(20, 10)]
-    # The device was busy until 12, whatever the window says.
-    assert rows(tables["timeline"], "start_ns gap_before_ns") == [(20, 8)]
 
 
 def test_a_pattern_that_means_nothing_is_refused_before_anything_is_read(tmp_path, capsys):
@@ -80,66 +78,21 @@ def test_a_pattern_that_means_nothing_is_refused_before_anything_is_read(tmp_pat
     assert not (tmp_path / "o").exists()
 
 
-def test_the_timeline_holds_all_kinds_in_order_of_time(tmp_path):
-    trace = TraceBuilder(schema="3.30.1").kernel("k", start_ns=10, end_ns=14)
-    trace.memcpy("HtoD", start_ns=12, end_ns=20, size_bytes=6, src_memory="pageable", stream_id=9)
-    trace.memset(start_ns=25, end_ns=26, size_bytes=3)
-    trace.graph_launch([("a", 26, 27), ("b", 28, 30)], launch=(1, 2), mode="graph")
-    trace.kernel("k", start_ns=31, end_ns=32, device_id=1, graph_node_id=4)
-    trace.kernel("k", start_ns=40, end_ns=44).write_sqlite(tmp_path / "t.sqlite")
-    options = ["--timeline", "4"]
-    timeline = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)["timeline"]
-    assert rows(timeline, "device_id start_ns duration_ns gap_before_ns op name") == [
-        (0, 10, 4, None, "kernel", "k"),
-        (0, 12, 8, 0, "memcpy", "HtoD"),
-        (0, 25, 1, 5, "memset", "memset"),
-        (0, 26, 4, 0, "graph", "graph 1"),
-        (1, 31, 1, None, "kernel", "k"),
-    ]
-    assert rows(timeline, "stream_id size_bytes") == [
-        (7, None),
-        (9, 6),
-        (7, 3),
-        (7, None),
-        (7, None),
-    ]
-
-
-@pytest.mark.slow
-def test_of_operations_with_one_start_the_shorter_is_first_and_has_the_gap(tmp_path):
-    trace = TraceBuilder().kernel("long", start_ns=10, end_ns=19)
-    trace.memset(start_ns=10, end_ns=12, size_bytes=1, stream_id=8)
-    trace.memset(start_ns=2, end_ns=4, size_bytes=1).write_sqlite(tmp_path / "t.sqlite")
-    tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--timeline", "2"])
-    expected = [(2, "memset", None), (10, "memset", 6)]
-    assert rows(tables["timeline"], "start_ns name gap_before_ns") == expected
-    tables = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=["--timeline", "3"])
-    assert rows(tables["timeline"], "name gap_before_ns")[2] == ("long", 0)
-
-
-def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
-    trace = TraceBuilder().kernel("k", start_ns=10, end_ns=14)
-    trace.memcpy("HtoD", start_ns=20, end_ns=21, size_bytes=6)
-    path = trace.write_sqlite(tmp_path / "t.sqlite")
+def test_what_is_not_recorded_of_a_launch_is_null(tmp_path):
+    path = TraceBuilder().kernel("k", start_ns=10, end_ns=14).write_sqlite(tmp_path / "t.sqlite")
+    name = "CUPTI_ACTIVITY_KIND_KERNEL"
     with closing(sqlite3.connect(path)) as database:
-        for table, columns in (
-            ("KERNEL", ("gridX", "registersPerThread", "streamId")),
-            ("MEMCPY", ("copyKind", "srcKind", "bytes", "streamId")),
-        ):
-            name, text = f"CUPTI_ACTIVITY_KIND_{table}", ", ".join(columns)
-            (definition,) = database.execute(
-                "SELECT sql FROM sqlite_master WHERE name = ?", (name,)
-            ).fetchone()
-            database.execute(f"ALTER TABLE {name} RENAME TO old_{name}")
-            database.execute(definition.replace("NOT NULL", ""))
-            database.execute(f"INSERT INTO {name} SELECT * FROM old_{name}")
-            database.execute(f"UPDATE {name} SET ({text}) = ({', '.join(['NULL'] * len(columns))})")
+        (definition,) = database.execute(
+            "SELECT sql FROM sqlite_master WHERE name = ?", (name,)
+        ).fetchone()
+        database.execute(f"ALTER TABLE {name} RENAME TO old_{name}")
+        database.execute(definition.replace("NOT NULL", ""))
+        database.execute(f"INSERT INTO {name} SELECT * FROM old_{name}")
+        database.execute(f"UPDATE {name} SET gridX = NULL, registersPerThread = NULL")
         database.commit()
-    tables = tables_of(tmp_path / "o", path, options=["--timeline", "9", "--kernel", "k"])
-    expected = [("k", None, None), ("unknown", None, None)]
-    assert rows(tables["timeline"], "name stream_id size_bytes") == expected
-    columns = "stream_id grid_x grid_y registers_per_thread"
-    assert rows(tables["watched_kernels"], columns) == [(None, None, 1, None)]
+    tables = tables_of(tmp_path / "o", path, options=["--kernel", "k"])
+    columns = "grid_x grid_y registers_per_thread"
+    assert rows(tables["watched_kernels"], columns) == [(None, 1, None)]
 
 
 def test_operations_add_up_and_unknown_ones_have_rows_of_their_own(tmp_path):
