@@ -140,7 +140,7 @@ def _coverage(table: pd.DataFrame, _: Tables) -> Iterator[str]:
 
 
 def _kernels(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    for other in ("rank_kernels", "categories", "rank_categories", "operations"):
+    for other in ("rank_kernels", "categories", "operations"):
         yield from _same_total(table, tables[other], "launches_n", "total_ns", "exclusive_ns")
     of_kernels = tables["coverage"][tables["coverage"]["op"] == "kernel"]
     selected, total = int(of_kernels["selected_ns"].sum()), int(table["total_ns"].sum())

@@ -128,17 +128,6 @@ def test_categories_sum_their_kernels_up_and_state_what_no_rule_knows(tables):
         "total_pct": [100 * 21 / 34, 100 * 6 / 34, 100 * 7 / 34],
         "busy_pct": [100 * 19 / 29, 100 * 6 / 29, 100 * 4 / 29],
     }
-    assert plain(tables["rank_categories"]) == {
-        "rank": [0, 0, 1, 1],
-        "file": ["rank0", "rank0", "rank1", "rank1"],
-        "category": ["gemm", "communication", "gemm", "unmatched"],
-        "kernels_n": [1, 1, 1, 1],
-        "launches_n": [2, 2, 1, 1],
-        "total_ns": [12, 7, 9, 6],
-        "exclusive_ns": [10, 4, 9, 6],
-        "total_pct": [100 * 12 / 19, 100 * 7 / 19, 60.0, 40.0],
-        "busy_pct": [100 * 10 / 14, 100 * 4 / 14, 60.0, 40.0],
-    }
     assert plain(tables["rules"]) == {
         "rule_id": ["generic.nvjet_split_k", "unmatched", "generic.nccl_all_reduce"],
         "category": ["gemm", "unmatched", "communication"],
