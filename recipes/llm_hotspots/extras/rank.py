@@ -9,7 +9,7 @@ from nsys_llm.analyses.rank_view import RankView
 
 from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
-from .cuda_graphs import RankGraphs, map_cuda_graphs
+from .cuda_graphs import ReplayTimes, map_cuda_graphs
 from .memory import MemorySeries, map_memory
 from .watched_kernels import RankWatchedKernels, map_watched_kernels
 
@@ -22,7 +22,7 @@ class RankExtras:
     watched: RankWatchedKernels = field(default_factory=RankWatchedKernels)
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
-    cuda_graphs: RankGraphs = field(default_factory=RankGraphs)
+    cuda_graphs: ReplayTimes | None = None
 
 
 def map_extras(view: RankView, names: KernelNames) -> RankExtras:

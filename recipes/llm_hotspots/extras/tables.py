@@ -10,7 +10,7 @@ from nsys_llm.taxonomy.categories import Classification
 
 from ..partials import RankRows
 from .callstacks import callstack_columns
-from .cuda_graphs import graph_rows, seam_rows
+from .cuda_graphs import graph_rows
 from .gpu_metrics import gpu_metric_columns
 from .memory import memory_tables
 from .watched_kernels import watched_kernel_columns
@@ -32,10 +32,7 @@ def extra_tables(
             [(rank, extras.watched) for rank, extras in rows]
         ),
         **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
-        "cuda_graphs": graph_rows([(rank, extras.cuda_graphs.times) for rank, extras in rows]),
-        "seams": seam_rows(
-            [(rank, seams) for rank, extras in rows for seams in extras.cuda_graphs.seams]
-        ),
+        "cuda_graphs": graph_rows([(rank, extras.cuda_graphs) for rank, extras in rows]),
         "gpu_metrics": gpu_metric_columns(
             [(rank, part.names, part.extras.metrics) for rank, part in ranks], shown, top
         ),
