@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nsys_llm.analyses.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
 from nsys_llm.analyses.rank_view import RankView
@@ -11,7 +11,6 @@ from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
 from .cuda_graphs import ReplayTimes, map_cuda_graphs
 from .memory import MemorySeries, map_memory
-from .watched_kernels import RankWatchedKernels, map_watched_kernels
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class RankExtras:
     """One rank; each part is described where it is made."""
 
     callstacks: tuple[CallStack, ...] = ()
-    watched: RankWatchedKernels = field(default_factory=RankWatchedKernels)
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
     cuda_graphs: ReplayTimes | None = None
@@ -30,7 +28,6 @@ def map_extras(view: RankView, names: KernelNames) -> RankExtras:
     trace, options, global_pid = view.trace, view.options, view.key.global_pid
     return RankExtras(
         callstacks=map_callstacks(trace, options),
-        watched=map_watched_kernels(trace, options, names.pairs, names.source),
         memory=map_memory(trace, global_pid, options),
         metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
         cuda_graphs=map_cuda_graphs(view),

@@ -13,7 +13,6 @@ from .callstacks import callstack_columns
 from .cuda_graphs import graph_rows
 from .gpu_metrics import gpu_metric_columns
 from .memory import memory_tables
-from .watched_kernels import watched_kernel_columns
 
 
 def extra_tables(
@@ -27,9 +26,6 @@ def extra_tables(
     return {
         "callstacks": callstack_columns(
             [(rank, stack) for rank, extras in rows for stack in extras.callstacks], options["top"]
-        ),
-        "watched_kernels": watched_kernel_columns(
-            [(rank, extras.watched) for rank, extras in rows]
         ),
         **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
         "cuda_graphs": graph_rows([(rank, extras.cuda_graphs) for rank, extras in rows]),

@@ -141,6 +141,21 @@ def test_categories_sum_their_kernels_up_and_state_what_no_rule_knows(tables):
     }
 
 
+def test_operations_add_up_and_unknown_ones_have_rows_of_their_own(tmp_path):
+    names = ["nvjet_tst_192x192", "nvjet_tst_64x8", "mystery", "void flash_fwd_kernel<int>(int)"]
+    trace = TraceBuilder()
+    for index, name in enumerate(names):
+        trace.kernel(name, start_ns=10 * index, duration_ns=1 << index)
+    tables = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
+    table = tables["operations"]
+    by_name = {row[0]: row[1:] for row in rows(table, "operation category kernels_n total_ns")}
+    assert by_name["GEMM (cuBLAS nvjet)"] == ("gemm", 2, 1 + 2)
+    assert by_name[None] == ("unmatched", 1, 4)
+    for name in ("launches_n", "total_ns", "exclusive_ns"):
+        assert table[name].sum() == tables["categories"][name].sum()
+    assert table["busy_pct"].sum() == pytest.approx(100)
+
+
 def test_nvjet_names_are_decoded(tables):
     decoded = {"data_types": "tst", "a_type": "bf16", "b_type": "bf16", "c_type": "bf16"}
     decoded |= {"compute_type": "fp32", "d_type": "bf16", "arch": None, "tile_m": 128}
