@@ -174,8 +174,6 @@ def _apis(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
 def _idle_devices(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
     known = table[table["known"]]
     yield from _adds_up(known, "window_ns", "busy_ns", "overhead_ns", "idle_ns")
-    yield from _same_total(known, tables["cause_sums"], "idle_ns")
-    yield from _same_total(known, tables["causes"], "idle_ns")
     yield from _same_total(known, tables["rank_causes"], "idle_ns")
 
 
