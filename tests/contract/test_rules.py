@@ -33,6 +33,8 @@ RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.va
 FACTS = {
     "broken_times",
     "groups",
+    "page_migrations",
+    "unknown_table",
     "clocks_apart",
     "clocks_too_uncertain",
     "determinism_atomics",

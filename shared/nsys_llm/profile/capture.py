@@ -20,6 +20,7 @@ from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import read_table
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import process_of_thread
+from nsys_llm.profile.unknown_tables import unknown_tables
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, secret_names
 
 #: Environment variables that hold a rank, in the order in which they are believed.
@@ -75,6 +76,7 @@ class CaptureFacts:
         gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
             sits in the machine. Only what the profile says: a device id alone is no GPU.
         world_size: How many ranks the launched command's job has.
+        unknown_tables: What is there in a form not known, see `profile.unknown_tables`.
     """
 
     host: str | None
@@ -99,6 +101,7 @@ class CaptureFacts:
     duration_ns: int | None = None
     gpu_of: Mapping[tuple[int, int], str] = field(default_factory=dict)
     world_size: int | None = None
+    unknown_tables: tuple[tuple[str, str], ...] = ()
 
     @property
     def boot_ns(self) -> int | None:
@@ -159,6 +162,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         duration_ns=_duration_ns(profile),
         gpu_of=_gpu_of(profile),
         world_size=_numbers(variables, (WORLD_SIZE,)).get(WORLD_SIZE),
+        unknown_tables=unknown_tables(profile),
     )
 
 

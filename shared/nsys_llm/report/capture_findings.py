@@ -25,7 +25,13 @@ def _said(kind: str, tables: Tables) -> Finding:
     rows = tables["capture"][tables["capture"]["kind"] == kind]
     # Of several earlier runs the command is that of the latest.
     commands = [cleaned(name).replace("`", "'") for name in rows["name"].dropna()]
-    fields = {"names": _named(rows), "command": f"`{commands[-1]}`" if commands else None}
+    by_name = rows.dropna(subset=["name"]).groupby("name", sort=False)["count_n"].sum()
+    kinds = ", ".join(
+        f"{quoted(name)}" if kind == "unknown_table" else f"{count:,} {name}"
+        for name, count in by_name.items()
+    )
+    fields = {"names": _named(rows), "kinds": kinds}
+    fields["command"] = f"`{commands[-1]}`" if commands else None
     return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
 
 
