@@ -44,7 +44,7 @@ def test_time_of_another_process_is_no_idle_time_and_has_no_cause(tmp_path):
     idle_us, others_us = 200 * (STEPS - 1), 400 * (STEPS - 1)
     expected = {"compute": 400 * STEPS, "other_process": others_us, "idle": idle_us}
     assert classes(tables) == {(0, name): us for name, us in expected.items()}
-    causes = tables["causes"].set_index("cause")["idle_ns"]
+    causes = tables["rank_causes"].groupby("cause")["idle_ns"].sum()
     assert causes["other_process"] == 2 * others_us * US
     assert tables["capture"]["kind"].tolist() == ["shared_gpu", "shared_gpu"]
 

@@ -14,10 +14,10 @@ READ, WRITTEN = "2(512)_generation_0(0)", "0(0)_generation_8(8)"
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 
 
-def write_server(folder, names, batch, work_us, *, slow=None, steps=30, meets=True):
+def write_server(folder, names, batch, work_us, *, slow=None, steps=30, meets=True, gpu=0):
     """Write engines: a step is a GEMM of some length and an all-reduce that all leave at once."""
     for nth, name in enumerate(names):
-        trace = TraceBuilder().process(pid=100 + nth, name="serve", gpu_ids=(nth,))
+        trace = TraceBuilder().process(pid=100 + nth, name="serve", gpu_ids=(gpu + nth,))
         trace.environment(RANK=str(nth))
         for step in range(steps):
             # Steps differ, so that who leaves together is known.
@@ -40,7 +40,7 @@ def write_server(folder, names, batch, work_us, *, slow=None, steps=30, meets=Tr
 def servers(tmp_path_factory):
     """Two servers whose ranks are both called 0 and 1; a rank of the one that writes is slow."""
     folder = tmp_path_factory.mktemp("servers")
-    write_server(folder, ("read/rank0", "read/rank1"), READ, 2000, steps=12)
+    write_server(folder, ("read/rank0", "read/rank1"), READ, 2000, steps=12, gpu=2)
     write_server(
         folder, ("write/rank0", "write/rank1"), WRITTEN, 1000, slow="write/rank1", steps=60
     )
@@ -80,7 +80,7 @@ def test_a_recipe_that_matches_nothing_tells_readers_from_writers(servers):
 @pytest.mark.parametrize("meets", [False, True])
 def test_data_parallel_engines_with_unlike_work_are_one_group(tmp_path, meets):
     write_server(tmp_path, ("rank0", "rank1", "rank2"), WRITTEN, 1000, meets=meets, slow="rank2")
-    write_server(tmp_path, ("dp/idle",), "dummy", 500, meets=False)
+    write_server(tmp_path, ("dp/idle",), "dummy", 500, meets=False, gpu=3)
     files = quick("comm_stats", tmp_path)["files"]
     assert files["group"].tolist() == [0, 0, 0]
     assert files["group_name"].isna().all()

@@ -32,6 +32,7 @@ WALL = DeviceWall(
     load_ns=0,
     copies_ns=0,
     profiler_ns=50,
+    other_process_ns=0,
     no_work_ns=0,
     idle_ns=250,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -25,13 +26,13 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
     walls = {rank.key: rank.wall for profile in profiles for rank in profile.ranks}
     group_of = {rank.key: rank.group for rank in ranks}
     steps = steps_of_groups({key: walls[key].step for key in group_of}, group_of)
-    rows, numbers = [], dict[str, int]()
+    rows, numbers = [], _GpuNumbers()
     gpus = [(rank, gpu) for rank in ranks for gpu in walls[rank.key].devices]
     for rank, gpu in gpus:
         place = rank.pid or 0, gpu.device_id
         name = rank.facts.gpu_of.get(place) if rank.facts else None
         row = {
-            "gpu": None if name is None else numbers.setdefault(name, len(numbers)),
+            "gpu": None if name is None else numbers.of(name, talks=gpu.communication_ns > 0),
             "rank": rank.number,
             "file": rank.file,
             "group": rank.group,
@@ -53,6 +54,24 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
             row["longer_step_ns"] = float(whole_ns[longer].mean()) if longer.any() else None
         rows.append(row)
     return sorted(rows, key=lambda row: (row["rank"], row["file"], row["device_id"]))
+
+
+class _GpuNumbers:
+    """Numbers of GPUs in order of occurrence; of ranks that communicate each has one of its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[tuple[int, bool]]] = {}
+        self._next = count()
+
+    def of(self, name: str, *, talks: bool) -> int:
+        """Return the number of a GPU by its name, for a process that communicates or not."""
+        known = self._known.setdefault(name, [])
+        for at, (number, taken) in enumerate(known):
+            if not (talks and taken):
+                known[at] = number, talks or taken
+                return number
+        known.append((next(self._next), talks))
+        return known[-1][0]
 
 
 def mean_step_ns(gpus: Sequence[Mapping[str, Any]]) -> float | None:

@@ -50,6 +50,7 @@ class Member:
         said_rank: As the profile says.
         step: What its steps are called, or whose engine's they are, and what is in their batches.
         busy_ns: GPU time.
+        namespace: In which its process id is unique.
     """
 
     key: RankKey
@@ -62,6 +63,18 @@ class Member:
     step: tuple[str, str | None] | None = None
     busy_ns: int = 0
     communicates: bool = False
+    namespace: str | None = None
+
+    @property
+    def process(self) -> tuple[str | None, str | None, int]:
+        """What tells its process from others."""
+        return self.host, self.namespace, self.key.global_pid
+
+    def shares_gpu(self, other: Member) -> bool:
+        """Return whether both use one GPU at the same time, which no two ranks of NCCL can."""
+        talk = self.communicates and other.communicates
+        is_same = self.process == other.process
+        return bool(self.gpus & other.gpus) and self.meets(other) and not (talk or is_same)
 
     def meets(self, other: Member) -> bool:
         """Return whether both were recorded at the same time, as far as profiles tell."""
@@ -95,6 +108,7 @@ def member(profile: ProfileOutcome, rank: RankOutcome) -> Member:
         step=None if step is None else step.of_program,
         busy_ns=sum(wall.span_ns - wall.idle_ns - wall.no_work_ns for wall in walls),
         communicates=any(wall.communication_ns for wall in walls),
+        namespace=facts.pid_namespace,
     )
 
 

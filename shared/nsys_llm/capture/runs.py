@@ -61,8 +61,8 @@ def profiles_beside(
     beside: dict[str, set[str]] = {}
     for one in members:
         for other in members:
-            same = one.key.side == other.key.side and one.gpus & other.gpus
-            if same and one.key.path != other.key.path and one.meets(other):
+            places = {(it.key.side, it.key.path) for it in (one, other)}
+            if len(places) > 1 and one.key.side == other.key.side and one.shares_gpu(other):
                 beside.setdefault(one.key.path, set()).add(other.key.path)
     return {
         path: tuple((other, offset_ns[other] - offset_ns[path]) for other in sorted(others))
@@ -107,9 +107,9 @@ def with_shared_gpus(profiles: Sequence[ProfileOutcome]) -> tuple[ProfileOutcome
     members = members_of(profiles)
     said: dict[str, list[Statement]] = {}
     for one in members:
-        together_n = sum(bool(one.gpus & it.gpus) and one.meets(it) for it in members)
-        if together_n > 1:
-            shared = Statement(SHARED_GPU, together_n, process=one.key.global_pid)
+        others_n = sum(one.shares_gpu(it) for it in members if it is not one)
+        if others_n:
+            shared = Statement(SHARED_GPU, 1 + others_n, process=one.key.global_pid)
             said.setdefault(one.key.path, []).append(shared)
     return tuple(
         replace(profile, statements=(*profile.statements, *said.get(profile.path, ())))

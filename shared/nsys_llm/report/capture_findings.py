@@ -30,8 +30,8 @@ def _said(kind: str, tables: Tables) -> Finding:
         f"{quoted(name)}" if kind == "unknown_table" else f"{count:,} {name}"
         for name, count in by_name.items()
     )
-    fields = {"names": _named(rows), "kinds": kinds}
-    fields["command"] = f"`{commands[-1]}`" if commands else None
+    command = f"`{commands[-1]}`" if commands else None
+    fields = {"names": _named(rows), "kinds": kinds, "command": command}
     return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
 
 

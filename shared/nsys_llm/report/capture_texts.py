@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nsys_llm.capture.runs import EARLIER_RUN, RANK_TWICE, SHARED_GPU
-from nsys_llm.capture.segments import SEGMENT
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.rules import OURS, Rule, rules_by_id
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
@@ -28,10 +26,10 @@ class Kind:
 
 #: By kind, in the order in which they are said.
 KINDS: Final[Mapping[str, Kind]] = {
-    EARLIER_RUN: Kind(limits=True, follows="it is in no number; compare it with trace_diff"),
-    SEGMENT: Kind(limits=False, follows="time between segments is in no number"),
-    RANK_TWICE: Kind(limits=True, follows="ranks are numbered by the order of their files"),
-    SHARED_GPU: Kind(limits=False, follows="what another process runs there is no idle time"),
+    "earlier_run": Kind(limits=True, follows="it is in no number; compare it with trace_diff"),
+    "segment": Kind(limits=False, follows="time between segments is in no number"),
+    "rank_twice": Kind(limits=True, follows="ranks are numbered by the order of their files"),
+    "shared_gpu": Kind(limits=False, follows="what another process runs there is no idle time"),
     "broken_times": Kind(limits=True, follows="these operations are in no number"),
     "unknown_table": Kind(limits=True, follows="what it holds is in no number"),
     "page_migrations": Kind(limits=False, follows="no call launches them"),
@@ -40,7 +38,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 #: By kind.
 RULES: Final = rules_by_id(
     Rule(
-        EARLIER_RUN,
+        "earlier_run",
         scope="run",
         kind=CAPTURE,
         title="{files_n:profile} {files_n:=is|are} of an earlier run and left out: all numbers are "
@@ -53,7 +51,7 @@ RULES: Final = rules_by_id(
         tables=("capture", "files"),
     ),
     Rule(
-        SEGMENT,
+        "segment",
         scope="run",
         kind=CAPTURE,
         title="{files_n:rank} {files_n:=was|were} recorded in {processes_n:segment}, read as one",
@@ -65,7 +63,7 @@ RULES: Final = rules_by_id(
         tables=("capture",),
     ),
     Rule(
-        RANK_TWICE,
+        "rank_twice",
         scope="run",
         kind=CAPTURE,
         title="{files_n:profile} {files_n:=says|say} the rank of another one of the same job",
@@ -76,7 +74,7 @@ RULES: Final = rules_by_id(
         tables=("capture", "files"),
     ),
     Rule(
-        SHARED_GPU,
+        "shared_gpu",
         scope="run",
         kind=CAPTURE,
         title="{processes_n:process|processes} {processes_n:=uses|use} a GPU at the same time as "

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals, merged_unions, union_intervals
-from nsys_llm.profile.tables import Trace, pid_of
+from nsys_llm.profile.tables import Table, Trace, pid_of
+from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.rank_trace import OP_TABLES
 from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 
@@ -31,6 +33,17 @@ class GpuUsers:
     trace: Trace
     gpu_of: Mapping[tuple[int, int], str]
     ahead_ns: int = 0
+
+    @cached_property
+    def talking(self) -> frozenset[int]:
+        """The processes that run communication kernels: NCCL takes no two ranks on one GPU."""
+        kernels = self.trace.tables.get("kernels", Table({}))
+        if "demangled_name_id" not in kernels:
+            return frozenset()
+        names = distinct(kernels["demangled_name_id"]).tolist()
+        ids = [key for key in names if is_communication(self.trace.strings.get(key, ""))]
+        rows = np.isin(kernels["demangled_name_id"], ids)
+        return frozenset(distinct(kernels["global_pid"][rows]).tolist())
 
     def busy(self, gpus: set[str]) -> Iterator[tuple[int, int, str, IntArray]]:
         """Yield process and device, GPU, and when some GPUs ran anything for them."""
@@ -64,7 +77,13 @@ def others_work(users: Sequence[GpuUsers]) -> dict[int, IntArray]:
     busy = [(at, *use) for at, profile in enumerate(users) for use in profile.busy(shared)]
     beside: dict[int, list[IntArray]] = {}
     for at, process, _, gpu, _ in busy:
-        others = [spans for *owner, _, of, spans in busy if of == gpu and owner != [at, process]]
+        others = [
+            spans
+            for of_profile, other, _, of, spans in busy
+            if of == gpu
+            and (of_profile, other) != (at, process)
+            and not (process in users[at].talking and other in users[of_profile].talking)
+        ]
         if not at:
             beside.setdefault(process, []).append(merged_unions(others))
     own_n = {process: len(_devices(users[0].trace, process)) for process in beside}

@@ -33,6 +33,7 @@ _COLORS: Final = (
     "#6699cc",
     "#a8a8d8",
     "#c8c0b0",
+    "#7a4a1e",
 )
 
 #: Where nothing is known, or there is nothing to tell apart.
