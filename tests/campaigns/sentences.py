@@ -1,7 +1,7 @@
 """Runs overviews of random jobs, and counts what they say of the wrong owner, or do not say.
 
     python tests/campaigns/sentences.py --machines 0:300 --seconds 60
-    python tests/campaigns/sentences.py --machines 0:0 --plants 0:25     jobs with one slow rank each
+    python tests/campaigns/sentences.py --machines 0:0 --plants 0:25     jobs with one slow rank
     python tests/campaigns/sentences.py --machines 7 --plants 0:0 --show    and the first screen
 
 A job fails where a number of a title or first sentence is not that of what the title names, where
@@ -130,7 +130,9 @@ def main() -> int:
             print(f"{name}: {kind}: {text}", flush=True)
         wrong.update({kind for kind, _ in found})
         jobs_n += 1
-    print(f"{jobs_n} jobs in {time.monotonic() - began:.0f} s; with {dict(wrong) or 'nothing wrong'}")
+    print(
+        f"{jobs_n} jobs in {time.monotonic() - began:.0f} s; with {dict(wrong) or 'nothing wrong'}"
+    )
     return int(bool(wrong))
 
 

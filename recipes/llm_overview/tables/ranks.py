@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -36,8 +35,6 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
             "compute_pct": 100.0 * gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
         }
         work = gpu.work
-        if job and work and rank.key not in job.others:
-            work = replace(work, warmup_n=job.warmup_n)
         if job and rank.key not in job.others and work and work.has_steps and work.whole.any():
             whole_ns = work.whole_ns
             row |= {"step_unit": job.unit, "step_name": job.name, "steps_n": whole_ns.size}

@@ -91,7 +91,7 @@ class RankWall:
 
     Attributes:
         kernel_names: All full names of its kernels, before any filter: they tell the engine.
-        step: What its steps are; None without, or where the recipe compares no ranks.
+        step: What its steps are; None without, or where its recipe looks at none.
     """
 
     kernel_names: tuple[str, ...] = ()

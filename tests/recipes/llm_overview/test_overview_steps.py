@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +15,7 @@ from nsys_llm.analyses.steps import finder
 from nsys_llm.recipes.llm_overview.findings.screen import screen
 from nsys_llm.recipes.llm_overview.tables.ranks import mean_step_ns, rank_rows
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.steps import DeviceSteps, SlowBegin, StepKind
+from nsys_llm.trace.steps import DeviceSteps, StepKind
 from nsys_llm.trace.wall import DeviceWall, RankWall
 
 STEPS_N = 9
@@ -94,17 +93,6 @@ def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():
     for rank in mapped:
         rank.wall = RankWall((), rank.wall.devices)
     assert not any("steps_n" in row for row in rank_rows([SimpleNamespace(ranks=mapped)], ranks))
-
-
-def test_a_mean_is_over_steps_that_are_warm_up_on_no_rank():
-    keys = [RankKey("a", 1, ""), RankKey("b", 2, "")]
-    ranks = [Rank(key, number, key.path, "index", None) for number, key in enumerate(keys)]
-    walls = [wall_of({0: (5, 10)}), wall_of({0: (5, 20)})]
-    slow = SlowBegin((500, 80), 50)
-    walls[1] = replace(walls[1], step=replace(walls[1].step, begin=slow))
-    mapped = [SimpleNamespace(key=key, wall=wall) for key, wall in zip(keys, walls, strict=True)]
-    gpus = rank_rows([SimpleNamespace(ranks=mapped)], ranks)
-    assert [row["steps_n"] for row in gpus] == [4, 4]
 
 
 def test_the_mean_is_over_all_steps_of_all_gpus():

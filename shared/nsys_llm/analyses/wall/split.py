@@ -69,7 +69,9 @@ def map_wall(view: RankView, *, hidden: bool = False, work: bool = False) -> Ran
         )
         wall = _device_wall(device_layers, windows, hidden=hidden)
         devices.append(wall if works is None else replace(wall, work=works.of(device_layers)))
-    step = view.steps.kind if work and view.steps is not None else None
+    # Where nobody asked for steps they change nothing.
+    steps = view.steps if work else vars(view).get("steps")
+    step = None if steps is None else steps.kind
     return RankWall(names, tuple(devices), step)
 
 
