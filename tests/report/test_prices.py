@@ -46,9 +46,9 @@ def replayed(change, gain_ns, *, residual_ns=0, wait_pct=0.0, host_pct=0.0, unma
     }
 
 
-def verdict(name, about_ns, more_pct=None):
+def verdict(name, about_ns, more_pct=None, bound_ns=None):
     row = {"rank": 0, "device_id": 0, "verdict": name, "about_ns": about_ns}
-    row |= {"more_pct": more_pct, "late_ns": None}
+    row |= {"bound_ns": bound_ns, "more_pct": more_pct, "late_ns": None}
     return {"rank_verdicts": pd.DataFrame([row]), "files": pd.DataFrame({"host": ["node-0"]})}
 
 
@@ -152,6 +152,12 @@ def test_who_waits_for_a_host_gains_what_it_comes_earlier():
 def test_a_rank_for_whom_nobody_waits_has_no_price():
     price = price_of(Change("rank"), **verdict("slow_gpu", None), **replayed("rank:rank0", 9.0))
     assert (price.about_ns, price.bound_ns, price.severity) == (None, None, None)
+
+
+def test_where_nobody_knows_who_waits_for_a_rank_no_replay_tells_what_it_gains():
+    known = verdict("slow_gpu", None, bound_ns=80)
+    price = price_of(Change("rank"), **known, **replayed("rank:rank0", 0.5))
+    assert (price.about_ns, price.bound_ns, price.replay_reason) == (None, 80, "not_matched")
 
 
 def test_a_wait_that_goes_while_the_host_paces_the_step_gains_nothing_known():

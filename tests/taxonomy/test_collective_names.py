@@ -42,8 +42,8 @@ def test_the_operation_is_told_by_the_name(name):
         ("void cross_device_reduce_2stage<__half, 8>(RankData *)", 8),
         (
             "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<"
-            "(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, (int)2, "
-            "(bool)1>(flashinfer::trtllm_allreduce_fusion::AllReduceFusionParams<T2>)",
+            "(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, "
+            "(int)2, (bool)1>(flashinfer::trtllm_allreduce_fusion::AllReduceFusionParams<T2>)",
             2,
         ),
         ("void deep_ep::intranode::dispatch<(int)8, (int)768>(int4 *)", 8),

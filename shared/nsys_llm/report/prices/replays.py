@@ -96,7 +96,7 @@ class Replays:
         """Return what the replay in a row of `what_if` gains, ns, or why it does not count.
 
         Neither where no replay is of such a change, as `text` is None. Of a rank the usual size is
-        what its judge says.
+        what its judge says; where that has a bound alone, nobody knows who waits for the rank.
         """
         row = self._rows.get(text)
         if text is None or self._is_off:
@@ -111,7 +111,8 @@ class Replays:
         # A wait goes, and the host is what paces the step: it is waited for anyway.
         paces = kind == "wait" or (of_device and self._idle_pct < _PACED_SHARE * path_pct)
         doubts = {
-            "not_matched": of_ranks and self._unmatched_pct > _MOST_UNMATCHED_PCT,
+            "not_matched": (of_ranks and self._unmatched_pct > _MOST_UNMATCHED_PCT)
+            or (kind == "rank" and usual_ns is None),
             "fixed_latency": of_device and (row["wait_pct"] or 0.0) > _MOST_OF_PATH_PCT,
             "host_ahead": paces and host_pct > _MOST_OF_PATH_PCT,
             "not_replayed": not self.steps.are_span(span_ns),
