@@ -10,7 +10,15 @@ from nsys_llm.report.price import TAIL, Price, bound_words, sure_word
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
-from nsys_llm.view.text import counted, format_percent, quoted, sentences, shortened, spans
+from nsys_llm.view.text import (
+    counted,
+    format_ns,
+    format_percent,
+    quoted,
+    sentences,
+    shortened,
+    spans,
+)
 
 #: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
 _MOST_LINES: Final = {"verdict": 6, "item": 2, "advice": 3, "trust": 2}
@@ -93,6 +101,8 @@ def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, 
         return "tail", "-", format_percent(price.tail_pct)
     if not price.is_known:
         return sure_word(price), "-", "-"
+    if screen.by_step and price.gain_step_ns is None:  # not a step's, so of the run
+        return sure_word(price), format_ns(price.gain_ns), format_percent(price.gain_pct)
     gain_ns = price.gain_pct / 100.0 * screen.whole_ns if screen.by_step else price.gain_ns
     return sure_word(price), scale.number(gain_ns), format_percent(price.gain_pct)
 
