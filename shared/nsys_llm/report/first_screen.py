@@ -101,7 +101,7 @@ def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, 
         return "tail", "-", format_percent(price.tail_pct)
     if not price.is_known:
         return sure_word(price), "-", "-"
-    if screen.by_step and price.gain_step_ns is None:  # not a step's, so of the run
+    if screen.by_step and price.is_rare:  # of the run
         return sure_word(price), format_ns(price.gain_ns), format_percent(price.gain_pct)
     gain_ns = price.gain_pct / 100.0 * screen.whole_ns if screen.by_step else price.gain_ns
     return sure_word(price), scale.number(gain_ns), format_percent(price.gain_pct)

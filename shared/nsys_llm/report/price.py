@@ -168,4 +168,5 @@ def price_of(row: Mapping[str, Any], step_unit: str = "step") -> Price:
         measured_ns=row["measured_ns"],
         step_unit=step_unit,
         tail_pct=row["gain_tail_pct"],
+        is_rare=step_ns is None,
     )
