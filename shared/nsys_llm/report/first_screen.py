@@ -36,7 +36,7 @@ def first_screen_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
-    lines = [_title(report, screen, width)]
+    lines = _title(report, screen, width)
     if screen.verdict:
         lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
@@ -55,23 +55,23 @@ def first_screen_lines(
     return [*lines, *_opportunities(report, screen, width, left_n), *trust]
 
 
-def _title(report: Report, screen: Screen, width: int) -> str:
-    """Return what was read with its facts, and the bound at the right; the name gives way."""
+def _title(report: Report, screen: Screen, width: int) -> list[str]:
+    """Return what was read with its facts, and the bound at the right; the name gives way first.
+
+    Facts that the bound leaves no room for stand on a line below, whole.
+    """
     bound = " -> ".join(dict.fromkeys(line.bound.word for line in report.wall))
-    facts = plain(screen.facts)
-    # A colon, and blanks on both sides of the facts.
-    left_n = width - len(facts) - len(bound) - 4
-    name = plain(quoted(screen.subject))
+    # At least two blanks before the bound.
+    facts, name, room_n = plain(screen.facts), plain(quoted(screen.subject)), width - len(bound)
+    left_n = room_n - len(facts) - 4
     if left_n >= min(len(name), _LEAST_NAME):
-        facts = f"{shortened(name, left_n)}: {facts}"
-    room_n = width - len(bound)
-    if len(facts) + 2 > room_n:
-        # Of the facts the last ones go, never a part of one.
-        parts = facts.split(", ")
-        while len(parts) > 1 and len(", ".join(parts)) + 2 > room_n:
-            parts.pop()
-        facts = ", ".join(parts)
-    return f"{facts.ljust(room_n)}{bound}".rstrip()
+        return [f"{f'{shortened(name, left_n)}: {facts}'.ljust(room_n)}{bound}".rstrip()]
+    first, *parts = facts.split(", ")
+    head = f"{shortened(name, max(room_n - len(first) - 5, _LEAST_NAME))}: {first}"
+    while parts and len(head) + len(parts[0]) + 5 <= room_n:
+        head += f", {parts.pop(0)}"
+    head += "," if parts else ""
+    return [f"{head.ljust(room_n)}{bound}", *wrapped(", ".join(parts), width, "  ")]
 
 
 def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> list[str]:
