@@ -80,7 +80,9 @@ def test_facts_that_the_bound_leaves_no_room_for_stand_below(tmp_path):
     wall = (WallLine("", 8, part, part, Bound("GPU-BOUND and COMMUNICATION-BOUND", "")),)
     screen = replace(SCREEN, facts=facts, subject="training-of-a-large-model")
     first, second, *_ = screen_of(tmp_path, gained(300), screen=screen, wall=wall)
-    assert first == "training-of-a-large-model: 8 GPUs,             GPU-BOUND and COMMUNICATION-BOUND"
+    assert (
+        first == "training-of-a-large-model: 8 GPUs,             GPU-BOUND and COMMUNICATION-BOUND"
+    )
     assert second == "  17.8 ms each, 19 steps of 649 us, 1 of 18 ms with more in it"
 
 
