@@ -22,6 +22,7 @@ ChangeKind = Literal[
     "host_part",  # the same in some steps, time_ns: idle time by host causes in them
     "wait",  # removed; name: the API function
     "rank",  # like its peers
+    "load",  # as much to do as its peers have
     "stages",  # of a pipeline, evened
     "microbatches",  # more of them in a step
     "experts",  # evened
