@@ -3,7 +3,8 @@
 Devices are compared by place in their ranks. Two that take part in matched collectives together,
 directly or through others, do the same operations of a model; experts may have other shapes. Two
 that have nothing in common have to launch the same kernels with the same grids and blocks: servers
-with other requests do not, and are compared where the names of their steps tell of batches. Stages of a pipeline may launch the same kernels, and are no peers.
+with other requests do not, and are compared where the names of their steps tell of batches. Stages
+of a pipeline may launch the same kernels, and are no peers.
 """
 
 from __future__ import annotations

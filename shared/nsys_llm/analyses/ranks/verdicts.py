@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Verdict = Literal[
-    "profiler", "more_work", "less_work", "slow_gpu", "slow_host", "late_host", "slow_stage", "late",
-    "pauses",
+    "profiler", "more_work", "less_work", "slow_gpu", "slow_host", "late_host", "slow_stage",
+    "late", "pauses",
 ]  # fmt: skip
 #: Verdicts on ranks whose host makes others wait.
 HOST_VERDICTS: Final = frozenset(("late_host", "slow_host", "pauses"))
