@@ -15,6 +15,8 @@ from nsys_llm.report.rules import OF_CLASS, OURS, Case, Rule, rules_by_id
 SLOW_PCT: Final = 50.0
 LEAST_COLLECTIVES: Final = 20
 LEAST_LINK_BYTES: Final = 64 << 20
+#: A group whose transfers take so many times those of its twins is slow.
+SLOW_TIMES: Final = 1.25
 #: Messages of a step that are smaller than this.
 SMALL_A_STEP: Final = 100
 MOST_SMALL_BYTES: Final = 64 << 10
@@ -85,6 +87,23 @@ RULES: Final = rules_by_id(
         recommendation="Check the topology of NVLink and network cards (nvidia-smi topo -m), "
         "NCCL_ALGO, and how many channels NCCL uses (`channels_n`).",
         tables=("message_sizes", "transfers"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "slow_group",
+        scope="run",
+        title="Transfers of ranks {ranks} take {times:.1f} times those of ranks {twins}"
+        "[ (link, NIC or switch of {machine})]",
+        details="Of collectives that are alike, in {collectives_n}. Of {exposed_ns} of transfer "
+        "beside which nothing computes, {lost_ns} would not be there.",
+        threshold=f"from {SLOW_TIMES:g} times the median transfer of collectives of the same "
+        "operation, kernel, size and channels in groups of the same axis, size, number of machines "
+        f"and part of the model, over {LEAST_COLLECTIVES} or more; the gain is what its exposed "
+        "transfer takes beyond",
+        source=OURS,
+        recommendation="Compare its links, network cards and switch ports with those of the other "
+        "ranks (nvidia-smi nvlink --status, ibstat), and NCCL's choice of them (NCCL_DEBUG=INFO).",
+        tables=("groups", "message_sizes"),
         specificity=OF_CLASS,
     ),
     Rule(
