@@ -68,7 +68,7 @@ def _slow_group(row: Record) -> Finding:
     columns = ("times", "twins", "collectives_n", "exposed_ns", "lost_ns")
     return RULES["slow_group"].finding(
         cause=Cause("link", detail=row["ranks"]),
-        change=Change("link", time_ns=row["lost_ns"]),
+        change=Change("known", time_ns=row["lost_ns"], wall_classes=(COMMUNICATION,)),
         fields={
             "ranks": row["ranks"],
             "machine": quoted(row["host"]) if row["host"] else None,

@@ -17,6 +17,11 @@ LEAST_COLLECTIVES: Final = 20
 LEAST_LINK_BYTES: Final = 64 << 20
 #: A group whose transfers take so many times those of its twins is slow.
 SLOW_TIMES: Final = 1.25
+#: Stages whose partners are not known: which cases there are, and from what compute beyond the
+#: median of the others one is heavier, in percent.
+ALIKE: Final = "alike"
+HEAVIER: Final = "heavier"
+LEAST_HEAVIER_PCT: Final = 5.0
 #: Messages of a step that are smaller than this.
 SMALL_A_STEP: Final = 100
 MOST_SMALL_BYTES: Final = 64 << 10
@@ -43,6 +48,34 @@ RULES: Final = rules_by_id(
         recommendation="Use twice as many microbatches, or model chunks per rank (interleaved "
         "stages): the schedule's part of the bubble halves.",
         tables=("bubbles", "stages"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "unplaced_pipeline",
+        scope="run",
+        title="Pipeline bubble about {wait_pct}: all stages compute alike",
+        details="{wait_pct} of the time of {gpus_n:GPU} is waiting in sends and receives. Which "
+        "rank sends to which is not known, as stages in lockstep fit in several ways.",
+        threshold="no pipeline is found, and of sends and receives of three GPUs or more at most "
+        "20 % are matched, or for sure where their numbers are those of a chain; a stage is "
+        f"heavier from {LEAST_HEAVIER_PCT:g} % beyond the median of the others; the gain is half "
+        "of the bubble, or what even stages would gain at the number of microbatches that the "
+        "bubble tells",
+        source=OURS,
+        recommendation="Use twice as many microbatches, or model chunks per rank (interleaved "
+        "stages): the schedule's part of the bubble halves.",
+        cases={
+            ALIKE: Case(
+                title="{wait_pct} of the time is waiting in sends and receives: all ranks compute "
+                "alike",
+            ),
+            HEAVIER: Case(
+                title="{which} is heavier: {heaviest} {compute} {heavy_pct} of a step, the others "
+                "{others_pct}; all ranks wait {wait_pct}",
+                recommendation="Move layers to other stages, so that all compute as long.",
+            ),
+        },
+        tables=("exchanges",),
         specificity=OF_CLASS,
     ),
     Rule(

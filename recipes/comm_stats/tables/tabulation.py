@@ -13,6 +13,7 @@ from nsys_llm.trace.identity import Rank
 from ..partials import CommPartial
 from .axes import with_axes
 from .bubbles import bubble_rows
+from .exchanges import exchange_rows
 from .experts import expert_rows
 from .groups import find_groups, group_rows, stage_rows
 from .job import CommJob
@@ -47,6 +48,7 @@ def tabulate(
         "message_sizes": messages,
         "payloads": payload_rows(job),
         "stages": stage_rows(job, groups, layout),
+        "exchanges": exchange_rows(job),
         "experts": expert_rows(job, frame),
         "bubbles": bubble_rows(job),
         "transfers": transfers(frame, names),

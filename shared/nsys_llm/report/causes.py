@@ -26,7 +26,7 @@ ChangeKind = Literal[
     "stages",  # of a pipeline, evened
     "microbatches",  # more of them in a step
     "experts",  # evened
-    "link",  # as fast as another
+    "known",  # made as another is, time_ns: at most what that gains
     "queued",  # half as many kernels in a row
     "idle",  # start-up, allocations; name: the causes of idle time, joined by commas
     "roofline",  # as near to what the hardware can do as others come; time_ns: what that gains

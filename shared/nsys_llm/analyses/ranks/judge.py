@@ -110,9 +110,8 @@ class _Judge:
                 place = gpus[at].rank.number or 0, gpus[at].wall.device_id
                 result[at] = RankVerdict(*place, number, stage[at], len(some), reason=reason)
         several = [some for some in groups if len(some) > 1]
-        if arrivals is None and may_be_stages(
-            [gpu.communication.get(SEND_RECV, 0) for gpu in gpus]
-        ):
+        sent_n = [gpu.communication.get(SEND_RECV, 0) for gpu in gpus]
+        if may_be_stages(sent_n) if arrivals is None else arrivals.unplaced:
             several = []
         for some in several:
             group = Group.of(gpus, some, arrivals, ALPHA / len(several))
