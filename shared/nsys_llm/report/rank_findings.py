@@ -177,7 +177,9 @@ def _finding(rule: Rule, rows: Sequence[Record], tables: Tables) -> Finding:
     # Who pauses in some steps may come first in the others.
     is_late = (worst["late_ns"] or 0.0) > 0
     left_out = set() if is_late else {"late_ns"}
-    if _case(worst) is None and worst["requests_n"] != worst["peer_requests_n"]:
+    # Who meets in collectives has a batch in common, or waits for who has more.
+    alike = worst["late_ns"] is None and worst["requests_n"] == worst["peer_requests_n"]
+    if _case(worst) is None and not alike:
         left_out |= {"requests_n", "peer_requests_n"}
     return rule.finding(
         cause=Cause("stage" if is_stage else "rank", rank, device_id, note=rule.id),
