@@ -79,7 +79,7 @@ def wall_layers(
     return names, layers
 
 
-def first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
+def _first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
     """Give each nanosecond of a union to the interval that began first.
 
     Args:
@@ -118,7 +118,7 @@ def _device_layers(
             _Operations.of(trace, "graph_traces", device, graphs),
         ]
     )
-    compute, label = first_come_pieces(times_ns, label)
+    compute, label = _first_come_pieces(times_ns, label)
     talking, _ = _joined([_Operations.of(trace, "kernels", device, code, reported)])
     copies = [_Operations.of(trace, name, device) for name in ("memcpys", "memsets")]
     moving, _ = _joined(copies)
