@@ -35,6 +35,8 @@ class DeviceWork(DeviceSteps):
         names: Full names of its kernels, communication among them.
         launches: Shape (rows, 9): code of the name, grid and block (0 where they are not read),
             launches, and the sum of their durations in ns; after all filters.
+        requests: Shape (steps,), in the batch of each step as its name tells; -1 where it does
+            not. None without such names.
     """
 
     compute_ns: IntArray
@@ -42,6 +44,7 @@ class DeviceWork(DeviceSteps):
     names: tuple[str, ...]
     launches: IntArray
     has_shapes: bool
+    requests: IntArray | None = None
 
 
 @dataclass(frozen=True)

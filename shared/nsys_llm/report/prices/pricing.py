@@ -137,6 +137,7 @@ class _Prices:
             "queued": _Size((wall.IDLE,), queued_ns, None if name else _HALF * queued_ns),
             "idle": _Size((wall.IDLE,), caused_ns, caused_ns),
             "roofline": _Size(change.wall_classes, time_ns, sure_ns),
+            "known": _Size(change.wall_classes, time_ns, sure_ns),
             "unknown": _Size(change.wall_classes, time_ns, None),
         }
 
@@ -186,6 +187,9 @@ class _Prices:
         waiting_ns = 0 if self._is_held else walls.detail_ns(gpu, wall.COMMUNICATION, wall.WAITING)
         share = max(row.get("more_pct") or 0.0, 0.0) / 100.0
         more_ns = walls.class_ns(*gpu, wall.COMPUTE) * share / (1.0 + share)
+        less_ns = (
+            walls.class_ns(*gpu, wall.COMPUTE) * max(-(row.get("more_pct") or 0.0), 0.0) / 100.0
+        )
         steps_n = self._replays.steps.in_span(gpu, walls.span_ns(*gpu)) or 0.0
         late_ns = (row.get("late_ns") or 0.0) * steps_n
         bound_ns = most_ns
@@ -197,8 +201,14 @@ class _Prices:
             "host": _Size(host, host_ns, idle_ns, "host=0"),
             "wait": _Size(host, None, None, f"wait:{name}", host_ns + waiting_ns),
             "rank": _Size(work, bound_ns, judged_ns, text, judged_ns, max(more_ns, late_ns)),
+            "load": _Size(self._unused(gpu), most_ns, None, measured_ns=less_ns),
             "stages": _Size((wall.COMPUTE,), bound_ns or more_ns, judged_ns),
         }
+
+    def _unused(self, gpu: Gpu) -> tuple[str, ...]:
+        """Return the classes of the time in which a GPU could do more: it waits for others."""
+        waits = self._walls.class_ns(*gpu, wall.COMMUNICATION)
+        return (wall.COMMUNICATION,) if waits else (wall.COMPUTE, wall.COPIES, wall.IDLE)
 
 
 def _pinned_part(rows: Sequence[Record]) -> float:
