@@ -23,7 +23,13 @@ def capture_findings(tables: Tables) -> list[Finding]:
 
 def _said(kind: str, tables: Tables) -> Finding:
     rows = tables["capture"][tables["capture"]["kind"] == kind]
-    return RULES[kind].finding(fields={"names": _named(rows)}, evidence=_counts(kind, tables))
+    by_name = rows.dropna(subset=["name"]).groupby("name", sort=False)["count_n"].sum()
+    kinds = ", ".join(
+        f"{quoted(name)}" if kind == "unknown_table" else f"{count:,} {name}"
+        for name, count in by_name.items()
+    )
+    fields = {"names": _named(rows), "kinds": kinds}
+    return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
 
 
 def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:

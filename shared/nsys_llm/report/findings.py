@@ -36,6 +36,7 @@ INCOMPLETE: Final = (
     "no_gpu_work",
     "opaque_graphs",
     "broken_times",
+    "unknown_table",
     "unrecorded_work",
 )
 #: The last of them: idle time and what bounds a run are then not what tables of operations say.

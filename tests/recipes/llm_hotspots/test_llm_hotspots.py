@@ -184,7 +184,7 @@ def test_coverage_adds_up_to_all_operations(tables):
         "selected_n": [4, 1, 0, 0, 2, 0, 1, 0],
         "selected_ns": [19, 6, 0, 0, 15, 0, 2, 0],
         **{f"{name}_n": zero for name in odd.split()},
-        **{f"api_cut_{what}": zero for what in ("n", "ns")},
+        **{f"{part}_{what}": zero for part in ("api_cut", "uncalled") for what in ("n", "ns")},
         **{f"early_start_{what}": zero for what in ("n", "p99_ns", "max_ns")},
         "opaque_graph_launches_n": [None, None, None, 0] * 2,
     }
