@@ -48,7 +48,9 @@ def screen(tables: Tables) -> Screen | None:
     trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
     unit = step_unit(tables)
-    uneven, little = _uneven_steps(gpus, unit), filter(None, [little_work(tables)])
+    uneven, little = _uneven_steps(gpus, unit), [little_work(tables)]
+    if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
+        little = []
     if step_ns is None or uneven:
         facts += uneven or _few_steps(gpus, unit)
         words, span_ns = ", ".join([*facts, *little]), float(max(spans))

@@ -100,16 +100,17 @@ class _Prices:
             steps_n=steps.in_span(gpu, span_ns),
             step_unit=steps.unit or "step",
             tail_pct=change.worst_pct,
-            is_rare=self._is_rare(gpu, change),
+            is_rare=self._is_rare(gpu, change, about_ns or bound_ns or 0),
             measured_ns=None if is_known else _within(size.measured_ns, *limits_ns),
         )
 
-    def _is_rare(self, gpu: Gpu, change: Change) -> bool:
+    def _is_rare(self, gpu: Gpu, change: Change, gain_ns: float) -> bool:
         """Tell whether one to three steps have what a change is about, as far as tables tell."""
         late_n = self._verdicts.get(gpu, {}).get("late_steps_n") or 0
         if change.kind in ("rank", "host") and 0 < late_n <= FEW_STEPS:
             return True
-        return self._replays.steps.is_once(*_ON_PATH.get(change.kind, ("", "")), change.name)
+        row, name = _ON_PATH.get(change.kind, ("", ""))
+        return self._replays.steps.is_once(row, name or change.name, gain_ns)
 
     def _sizes(self, gpu: Gpu, change: Change) -> Mapping[ChangeKind, _Size]:
         """Return what a change would gain on a GPU, were it of each of the kinds."""
