@@ -36,10 +36,7 @@ def unplaced_pipeline(tables: Tables) -> list[Finding]:
             if is_chain
             else Change("unknown", time_ns=wait_ns, wall_classes=(COMMUNICATION,)),
             case=None if is_chain else ALIKE,
-            evidence=(
-                _share(tables, "wait_pct", "wait_ns"),
-                claim(tables, "gpus_n", "exchanges", "device_id", "count"),
-            ),
+            evidence=(_share(tables, "wait_pct", "wait_ns"),),
             ranks=tuple(sorted(set(rows["rank"]))),
             rank=worst["rank"],
             device_id=worst["device_id"],
@@ -81,7 +78,6 @@ def _heavier(tables: Tables, place: int) -> Finding:
             _share(tables, "heavy_pct", "compute_ns", rank=heavy),
             _share(tables, "others_pct", "compute_ns", rank=others),
             _share(tables, "wait_pct", "wait_ns"),
-            claim(tables, "gpus_n", "exchanges", "device_id", "count"),
         ),
         ranks=heavy,
         rank=worst["rank"],
