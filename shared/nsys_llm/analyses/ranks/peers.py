@@ -46,12 +46,11 @@ class Gpu:
         return self.rank.key, self.wall.device_id
 
     @property
-    def blocks(self) -> tuple[int, int]:
-        """Launches of kernels that compute, and the blocks of their grids."""
-        rows = self.work.launches
-        computes = np.array([not is_communication(name) for name in self.work.names], dtype=bool)
-        rows = rows[computes[rows[:, 0]]] if len(rows) else rows
-        return int(rows[:, 7].sum()), int((rows[:, 1:4].prod(axis=1) * rows[:, 7]).sum())
+    def blocks(self) -> Mapping[str, int]:
+        """Blocks of the grids of kernels that compute, by name."""
+        rows, names = self.work.launches, self.work.names
+        sums = exact_sums(rows[:, 0], rows[:, 1:4].prod(axis=1) * rows[:, 7], len(names)).tolist()
+        return {name: n for name, n in zip(names, sums, strict=True) if name in self.kernels}
 
     @property
     def steps_n(self) -> float:
