@@ -16,17 +16,35 @@ from nsys_llm.report.records import Record, Tables, records, window_of
 from nsys_llm.report.walls import Walls, share_of
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
+from nsys_llm.taxonomy.wall_classes import FUSED
 
-from .texts import RULES, SAME_LAUNCHES
+from .texts import FUSED_PCT, RULES, SAME_LAUNCHES
 
 
 def communication_findings(tables: Tables) -> list[Finding]:
     """Return the finding on exposed communication; what stages wait for is their schedule."""
+    walls = Walls(tables)
+    fused = list(_fused(walls, tables))
     transfers_n = _transfers_n(tables["rank_kernels"])
     if len(transfers_n) != 2 and may_be_stages(transfers_n):
-        return []
+        return fused
     coupled = _same_collectives(tables["rank_kernels"])
-    return list(_exposed_communication(tables, coupled=coupled))
+    return [*fused, *_exposed_communication(tables, coupled=coupled)]
+
+
+def _fused(walls: Walls, tables: Tables) -> Iterator[Finding]:
+    """Return the remark on kernels that compute and communicate at once."""
+    if not walls.gpus:
+        return
+    gpu = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, FUSED) / max(walls.span_ns(*gpu), 1))
+    fused_ns = walls.class_ns(*gpu, FUSED)
+    if 100.0 * fused_ns >= FUSED_PCT * max(walls.span_ns(*gpu), 1):
+        yield RULES["fused_communication"].finding(
+            evidence=share_of(tables, gpu, "fused_ns", FUSED),
+            rank=gpu[0],
+            device_id=gpu[1],
+            impact_ns=fused_ns,
+        )
 
 
 def _transfers_n(kernels: pd.DataFrame) -> list[int]:

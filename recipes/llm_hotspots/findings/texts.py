@@ -21,6 +21,9 @@ from .extra_texts import EXTRA_RULES, GAIN
 #: Share of the kernel time above which categories say too little.
 UNMATCHED_PCT: Final = 10.0
 
+#: Share of the time from which kernels that also communicate are said.
+FUSED_PCT: Final = 1.0
+
 #: As many launches as elsewhere, within this share.
 SAME_LAUNCHES: Final = 0.01
 
@@ -104,6 +107,20 @@ RULES: Final = rules_by_id(
         recommendation="Read the other categories as lower bounds. `--engine` chooses another rule "
         "file if the engine was not detected from the kernel names.",
         tables=("categories", "kernels", "rules"),
+    ),
+    Rule(
+        "fused_communication",
+        kind=CAPTURE,
+        scope="device",
+        title="Kernels that compute and communicate at once take {share_pct} of the time: their "
+        "waiting for other ranks cannot be told apart",
+        details="{fused_ns} of {span_ns} on GPU {device_id} of rank {rank}, in the sum of neither "
+        "computation nor communication.",
+        threshold=f"from {FUSED_PCT:g} % of the time",
+        source=OURS,
+        recommendation="Compare their times over ranks in rank_kernels: the rank with the shortest "
+        "ones is the one that others wait for.",
+        tables=("wall", "rank_kernels"),
     ),
     Rule(
         "exposed_copies",

@@ -19,6 +19,7 @@ from ..tables.views import step_unit
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
 _CHANGE_READING: Final = (
     "whole_graphs",
+    "fused_communication",
     "captures_apart",
     "clocks_apart",
     "clocks_too_uncertain",

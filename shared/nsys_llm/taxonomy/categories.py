@@ -27,6 +27,8 @@ UNMATCHED: Final = "unmatched"
 MIXED: Final = "mixed"
 #: The category of collectives, point-to-point transfers, and what is fused into them.
 COMMUNICATION: Final = "communication"
+#: Of kernels that compute and communicate at once: in the sum of neither.
+FUSED: Final = "fused_communication"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from nsys_llm.numeric.intervals import (
     subtract_intervals,
     union_intervals,
 )
-from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.communication import is_communication, is_fused
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -37,7 +38,8 @@ class WallLayers:
 
     Attributes:
         names: Full names of kernels; the label of a whole graph is `len(names)`.
-        compute: Shape (n, 2), each piece of one kernel or whole graph.
+        compute: Shape (n, 2), each piece of one kernel that computes, whether or not it also
+            communicates, or of a whole graph.
         label: Shape (n,), whose piece it is.
         communicating: Shape (m, 2), when communication kernels ran, whatever else did.
         communication: The part of that beside which nothing computes.
@@ -56,6 +58,12 @@ class WallLayers:
     profiler: IntArray
     load: IntArray
     no_work: IntArray
+
+    @cached_property
+    def only_compute(self) -> IntArray:
+        """The pieces of what does not communicate as well."""
+        fused = np.array([*map(is_fused, self.names), False])
+        return self.compute[~fused[self.label]] if fused.any() else self.compute
 
 
 def wall_layers(
