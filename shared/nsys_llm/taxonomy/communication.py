@@ -16,6 +16,22 @@ OTHER: Final = "other"
 #: Sends, receives, and all that is made of them.
 SEND_RECV: Final = "send_recv"
 
+#: Copies between GPUs of one process, by copy engines.
+COPY_ENGINE: Final = "copy_engine"
+
+#: Operations as sentences have them.
+OPERATION_WORDS: Final = {
+    "reduce_scatter": "reduce-scatter",
+    "dispatch": "expert dispatch",
+    "combine": "expert combine",
+    "all_to_all": "all-to-all",
+    "all_gather": "all-gather",
+    "all_reduce": "all-reduce",
+    SEND_RECV: "send/recv or all-to-all",
+    COPY_ENGINE: "peer copies",
+    OTHER: "communication",
+}
+
 #: First match wins, so what contains another's name stands before it. Sources: NCCL's device
 #: functions, vLLM's and TensorRT-LLM's all-reduces, PyTorch symmetric memory, DeepEP, NVSHMEM.
 #: Repetitions have a limit, so that no name, however long, takes more time than its length.
