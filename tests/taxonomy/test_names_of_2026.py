@@ -110,7 +110,14 @@ BY_CATEGORY = {
 NAMES = [(name, category) for category, names in BY_CATEGORY.items() for name in names]
 
 
-_CODES = {"bool": "b", "int": "i", "long": "l", "unsigned int": "j", "unsigned long": "m", "float": "f"}
+_CODES = {
+    "bool": "b",
+    "int": "i",
+    "long": "l",
+    "unsigned int": "j",
+    "unsigned long": "m",
+    "float": "f",
+}
 _TOKEN = re.compile(
     r"\((?P<kind>bool|int|long|unsigned int|unsigned long)\)(?P<number>\d+)"
     r"|\((?P<enumeration>[\w:]+)\)(?P<value>\d+)"

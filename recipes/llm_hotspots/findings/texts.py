@@ -21,6 +21,15 @@ from .extra_texts import EXTRA_RULES, GAIN
 #: Share of the kernel time above which categories say too little.
 UNMATCHED_PCT: Final = 10.0
 
+#: Copies below this size in the mean are small, and from this number on many: what a copy costs is
+#: then its launch, whatever it carries.
+SMALL_BYTES: Final = 64 << 10
+MANY_N: Final = 100
+#: Part of the exposed communication from which an operation is named for it.
+MAINLY: Final = 0.6
+#: Exposed time of a launch below which messages are called small: NCCL's latency is a tenth of it.
+SMALL_NS: Final = 50_000
+
 #: Share of the time from which kernels that also communicate are said.
 FUSED_PCT: Final = 1.0
 
@@ -45,8 +54,8 @@ _ALONE: Final = (
     "{exposed_ns} of {span_ns} on device {device_id} of rank {rank} without a kernel: " + MOVED
 )
 _OVERLAP: Final = (
-    "Copy in both directions at once and while the GPU computes: pinned memory, cudaMemcpyAsync, a "
-    "stream each way."
+    "Copy in both directions at once and while the GPU computes: [{pinned_first}]cudaMemcpyAsync, "
+    "a stream each way."
 )
 _FEWER: Final = "Move fewer bytes: keep on the GPU what is used again, and copy narrower types."
 _LEVER: Final = (
@@ -125,13 +134,11 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_copies",
         scope="copy",
-        title="Exposed {kind} copies: {share_pct}",
+        title="{ops_n:{copies}}[, {size_bytes}]: {share_pct} exposed",
         details=f"{_ALONE}.",
         threshold=f"copies without a kernel that computation could hide; {GAIN}",
         source=OURS,
-        recommendation="Copy what the next step needs while this one computes: pinned memory, "
-        "cudaMemcpyAsync, a separate stream. If this is the loading of the model, leave it "
-        "out with --filter-time or --skip-warmup.",
+        recommendation="{advice}",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
         specificity=OF_CLASS,
@@ -139,7 +146,7 @@ RULES: Final = rules_by_id(
     Rule(
         "device_copies",
         scope="copy",
-        title="Copies inside the device: {share_pct}",
+        title="{ops_n:copy|copies} inside the device[, {size_bytes}]: {share_pct}",
         details=f"{_ALONE}.",
         threshold=f"DtoD copies without a kernel; {GAIN}",
         source=OURS,
@@ -202,14 +209,13 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_communication",
         scope="device",
-        title="Exposed communication: {share_pct} of the time",
+        title="{what}: {share_pct} of the time",
         details=f"{_EXPOSED} Waiting for other ranks is part of it.",
         threshold=f"communication that no computation overlaps; of ranks that wait for each "
-        f"other, that of the rank with the least; not between stages of a pipeline: {GAIN}",
+        f"other, that of the rank with the least; not between stages of a pipeline; an operation "
+        f"that has {100 * MAINLY:g} % of it is named: {GAIN}",
         source=OURS,
-        recommendation="Overlap it with computation (micro-batches, asynchronous tensor "
-        "parallelism, bucketed gradients), or use a faster all-reduce for small messages. "
-        "tail_stats splits it into waiting and transfer.",
+        recommendation="[{advice} ]tail_stats splits it into waiting and transfer.",
         cases={
             "waits": Case(
                 details=f"{_EXPOSED} Rank {{waiting_rank}} has {{waiting_rank_ns}} of exposed "
@@ -217,7 +223,7 @@ RULES: Final = rules_by_id(
             )
         },
         window_shows="the longest stretch of it",
-        tables=("overlap", "wall"),
+        tables=("exposed_communication", "overlap", "wall"),
         specificity=OF_CLASS,
     ),
     Rule(
@@ -274,7 +280,7 @@ RULES: Final = rules_by_id(
     Rule(
         "pageable_copies",
         scope="copy",
-        title="Copies of pageable memory: {share_pct}",
+        title="{ops_n:copy|copies} of pageable memory[, {size_bytes}]: {share_pct}",
         details=f"{_ALONE}.[ Pinned memory reaches {{pinned_gb_s}}.]",
         threshold=f"copies of {format_bytes(LARGE_BYTES)} or more in the mean, without a "
         f"kernel; pinned memory copies at `memops.pinned_gb_s`; {GAIN}",

@@ -11,8 +11,8 @@ import pandas as pd
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
-    CLASS_WORDS,
     BOUND_WORDS,
+    CLASS_WORDS,
     COMMUNICATION,
     COMPUTE,
     COPIES,

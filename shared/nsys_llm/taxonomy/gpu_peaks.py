@@ -1,7 +1,7 @@
 """What a GPU computes and copies at most, by its exact name, as `data/gpu_peaks.json` has it.
 
-Of a slice of one (MIG) it is the part that the slice has of the multiprocessors, and not known where
-these are not: never what the whole GPU does.
+Of a slice of one (MIG) it is the part that the slice has of the multiprocessors, and not known
+where these are not: never what the whole GPU does.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def gpu_peak(name: str | None, sms_n: int | None = None) -> GpuPeak | None:
 
 
 def is_slice(name: str | None, sms_n: int | None) -> bool:
-    """Return whether it is a slice of a GPU, by its name or because it has fewer multiprocessors."""
+    """Return whether it is a slice of a GPU, by its name or as it has fewer multiprocessors."""
     whole, found, _ = (name or "").partition(_SLICE)
     listed = _peaks().get(whole)
     most_n = None if listed is None else listed.sms_n
@@ -73,7 +73,7 @@ def is_slice(name: str | None, sms_n: int | None) -> bool:
 
 
 def recorded_bandwidth(name: str | None, sms_n: int | None, bytes_s: int | None) -> int | None:
-    """Return the bandwidth that a profile has of a GPU; None where a slice has that of the whole."""
+    """Return the bandwidth in a profile; None where a slice would have that of the whole GPU."""
     whole, _, _ = (name or "").partition(_SLICE)
     listed = _peaks().get(whole)
     if bytes_s is None or listed is None or listed.bytes_s is None or not is_slice(name, sms_n):

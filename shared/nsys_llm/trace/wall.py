@@ -53,7 +53,8 @@ class DeviceWall:
     Attributes:
         span_start_ns: Begin of its first window, in the profile's clock; None without one.
         span_end_ns: End of its last window, likewise.
-        kernels_ns: Time of kernels that compute, whether or not they also communicate, by full name; names without time are left out.
+        kernels_ns: Time of kernels that compute, whether or not they also communicate, by full
+            name; names without time are left out.
         graphs_ns: Time of CUDA graphs that were traced as a whole.
         communication_ns: Time of communication beside which nothing computes.
         load_ns: Time of copies beside neither that brought a model before the kernels.
