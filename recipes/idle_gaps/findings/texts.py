@@ -105,7 +105,7 @@ RULES: Final = rules_by_id(
         threshold=f"from {NO_API_PCT:g} % of the idle time of a GPU, and 1 % of its time",
         source=f"the coverage below which {EXPLAINER} warns",
         recommendation="Do not read the other causes as shares of all idle time.",
-        record="--trace=cuda,nvtx",
+        record="--trace=cuda",
         tables=("rank_causes", "devices", "coverage"),
     ),
     Rule(

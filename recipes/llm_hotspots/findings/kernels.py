@@ -154,13 +154,18 @@ def category_findings(tables: Tables) -> list[Finding]:
     rows = categories[categories["category"] == UNMATCHED]
     if rows.empty or not rows["busy_pct"].fillna(0).iloc[0] >= UNMATCHED_PCT:
         return []
-    row, kernels = first_record(rows), tables["kernels"]
-    unknown = kernels.loc[kernels["category"] == UNMATCHED, "name"]
+    row, kernels = first_record(rows), tables["rank_kernels"]
+    unknown = kernels[kernels["category"] == UNMATCHED]
+    heaviest = first_record(unknown.sort_values("exclusive_ns", ascending=False, kind="stable"))
+    name = heaviest["name"]
     return [
         RULES["unmatched_kernels"].finding(
-            fields={"heaviest": unknown.iloc[0] if len(unknown) else None},
-            evidence=cells(
-                "categories", row, ["category"], ["busy_pct", "kernels_n", "exclusive_ns"]
+            fields={"heaviest": name},
+            evidence=(
+                *cells("categories", row, ["category"], ["busy_pct", "kernels_n", "exclusive_ns"]),
+                claim(tables, "heaviest_pct", "kernels", "busy_pct", name=name),
+                # Where it takes most time, for the command that profiles it.
+                *cells("rank_kernels", heaviest, _KERNEL, ["launches_n"]),
             ),
             name=UNMATCHED,
             impact_ns=row["exclusive_ns"],
