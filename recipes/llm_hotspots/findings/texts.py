@@ -207,6 +207,34 @@ RULES: Final = rules_by_id(
         "(torch.set_float32_matmul_precision('high')). Products that are small or bound by memory "
         "gain less than the bound.",
     ),
+    _lever_rule(
+        "marlin_on_fp4",
+        title="Marlin on a GPU with FP4 tensor cores: {share_pct} of the time",
+        recommendation="Use products on FP4 operands (NVFP4 or MXFP4 by FlashInfer, CUTLASS or "
+        "TensorRT-LLM): in vLLM and SGLang the quantization backend, if the log says that it fell "
+        "back to Marlin.",
+    ),
+    _lever_rule(
+        "old_architecture_gemm",
+        title="GEMM kernels built for Ampere: {share_pct} of the time",
+        recommendation="Use a build for this GPU: newer cuBLAS, CUTLASS 3 or DeepGEMM, and engine "
+        "wheels that have its architecture (sm90a). Shapes that are no multiple of 8 fall back, "
+        "too: pad them.",
+    ),
+    _lever_rule(
+        "old_architecture_gemm_on_blackwell",
+        title="GEMM kernels built for Ampere: {share_pct} of the time",
+        recommendation="Use a build for this GPU: newer cuBLAS, CUTLASS 4 or DeepGEMM, and engine "
+        "wheels that have its architecture (sm100a, sm103a). Shapes that are no multiple of 8 fall "
+        "back, too: pad them.",
+    ),
+    _lever_rule(
+        "kv_transfers",
+        title="KV cache moved by kernels: {share_pct} of the time",
+        recommendation="These kernels read or write host memory, which no copy shows: move KV layer "
+        "by layer while the layers before compute (layerwise mode), in larger chunks, or compute "
+        "again what is short.",
+    ),
     Rule(
         "exposed_communication",
         scope="device",
