@@ -231,8 +231,8 @@ RULES: Final = rules_by_id(
     _lever_rule(
         "kv_transfers",
         title="KV cache moved by kernels: {share_pct} of the time",
-        recommendation="These kernels read or write host memory, which no copy shows: move KV layer "
-        "by layer while the layers before compute (layerwise mode), in larger chunks, or compute "
+        recommendation="These kernels read or write host memory, which no copy shows: move KV "
+        "layer by layer while the layers before compute (layerwise mode), in larger chunks, or compute "
         "again what is short.",
     ),
     Rule(
