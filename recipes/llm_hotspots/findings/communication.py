@@ -140,7 +140,7 @@ def _named(tables: Tables, gpu: Gpu, overlap: Record, whole_ns: int) -> _Named:
     row = max(rows, key=lambda row: row["exposed_ns"], default=None)
     if row is None or row["exposed_ns"] < MAINLY * whole_ns:
         return _Named()
-    words = OPERATION_WORDS.get(row["operation"], row["operation"])
+    words = OPERATION_WORDS.get(row["operation"], str(row["operation"]))
     on_compute = row["on_compute_stream"]
     what = f"{words[0].upper()}{words[1:]} on the compute stream" if on_compute else None
     names = {"operation": row["operation"], "on_compute_stream": on_compute}

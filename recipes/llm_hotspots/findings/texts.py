@@ -232,8 +232,8 @@ RULES: Final = rules_by_id(
         "kv_transfers",
         title="KV cache moved by kernels: {share_pct} of the time",
         recommendation="These kernels read or write host memory, which no copy shows: move KV "
-        "layer by layer while the layers before compute (layerwise mode), in larger chunks, or compute "
-        "again what is short.",
+        "layer by layer while the layers before compute (layerwise mode), in larger chunks, or "
+        "compute again what is short.",
     ),
     Rule(
         "exposed_communication",
