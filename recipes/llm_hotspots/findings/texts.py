@@ -253,7 +253,7 @@ RULES: Final = rules_by_id(
         },
         window_shows="the longest stretch of it",
         tables=("exposed_communication", "overlap", "wall"),
-        specificity=OF_CLASS,
+        specificity=OF_RANK,
     ),
     Rule(
         "bandwidth_room",
