@@ -20,6 +20,7 @@ from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import read_table
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import process_of_thread
+from nsys_llm.profile.unknown_tables import unknown_tables
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, secret_names
 
 #: Environment variables that hold a rank, in the order in which they are believed.
@@ -69,6 +70,7 @@ class CaptureFacts:
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
         paranoid_level: Linux' kernel.perf_event_paranoid.
         max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
+        unknown_tables: What is there in a form not known, see `profile.unknown_tables`.
     """
 
     host: str | None
@@ -90,6 +92,7 @@ class CaptureFacts:
     sample_period_ns: int = 0
     paranoid_level: int | None = None
     max_connections: int | None = None
+    unknown_tables: tuple[tuple[str, str], ...] = ()
 
     @property
     def schema_note(self) -> str | None:
@@ -141,6 +144,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         sample_period_ns=int(period) if is_time else 0,
         paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
         max_connections=int(lines) if re.fullmatch("[0-9]{1,3}", lines) else None,
+        unknown_tables=unknown_tables(profile),
     )
 
 

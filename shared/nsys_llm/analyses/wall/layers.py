@@ -94,7 +94,7 @@ def wall_layers(
     return names, layers
 
 
-def first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
+def _first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
     """Give each nanosecond of a union to the interval that began first.
 
     Args:
@@ -133,7 +133,7 @@ def _device_layers(
             _Operations.of(trace, "graph_traces", device, graphs),
         ]
     )
-    compute, label = first_come_pieces(times_ns, label)
+    compute, label = _first_come_pieces(times_ns, label)
     of_kernels = _Operations.of(trace, "kernels", device, code, reported)
     between = copies_between(trace)
     peers = np.broadcast_to(2 * len(names), between.shape)
@@ -142,7 +142,7 @@ def _device_layers(
     talk_label[: len(of_kernels)] *= 2
     talk_label[: len(of_kernels)] += _beside_compute(trace, device, reported)
     communicating = union_intervals(*times_ns)
-    talk, talk_label = first_come_pieces(times_ns, talk_label)
+    talk, talk_label = _first_come_pieces(times_ns, talk_label)
     copies = [
         _Operations.of(trace, "memcpys", device, None, ~between),
         _Operations.of(trace, "memsets", device),
