@@ -109,8 +109,8 @@ RULES: Final = rules_by_id(
         "unmatched_kernels",
         kind=CAPTURE,
         scope="category",
-        title="Kernels that match no rule take {busy_pct} of the kernel time, "
-        "{heaviest:quoted} {heaviest_pct}",
+        title="Kernels that match no rule take {busy_pct} of the kernel time[, "
+        "{heaviest:quoted} {heaviest_pct}]",
         details="{kernels_n:kernel name}, {exclusive_ns}.",
         threshold=f"from {UNMATCHED_PCT:g} % of the kernel time",
         source=OURS,
