@@ -11,7 +11,10 @@ from nsys_llm.report.findings import INCOMPLETE
 from nsys_llm.report.group_words import group_names
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.screen import Scale, Screen
+from nsys_llm.report.walls import Walls
+from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.step_names import GRAPH
+from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import counted, first_sentence, format_ns, quoted
 
 from ..tables.ranks import mean_step_ns
@@ -21,6 +24,7 @@ from ..tables.ranks import mean_step_ns
 _CHANGE_READING: Final = (
     "shared_gpu",
     "whole_graphs",
+    "fused_communication",
     "captures_apart",
     "clocks_apart",
     "clocks_too_uncertain",
@@ -38,6 +42,8 @@ _MOST_GROUPS: Final = 3
 #: apart.
 _LEAST_USUAL: Final = 2
 _UNEVEN_PCT: Final = 10.0
+#: Share of a GPU's time from which kernels that match no rule are named ahead of all else.
+_MOST_UNMATCHED_PCT: Final = 20.0
 
 
 def screen(tables: Tables) -> Screen | None:
@@ -48,16 +54,19 @@ def screen(tables: Tables) -> Screen | None:
     names, groups = group_names(tables), grouped(gpus, "group")
     first = groups[min(groups)]
     reported = [str(row["headline"] or "").splitlines() for row in records(tables["recipes"])]
-    lines = (*_group_lines(groups, names), *(line for some in reported for line in some))
+    told = tuple(line for some in reported for line in some) + unmatched_line(tables)
+    lines = (*_group_lines(groups, names), *told)
     facts, step_ns = _facts(first)
-    little = list(filter(None, [little_work(tables)]))
+    trust, little = _trust(tables), [little_work(tables)]
+    if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
+        little = []
     if segments := _segments(tables, len(gpus)):
         facts.insert(1, segments)
     if names:
         every = f"{_gpus(gpus)} in {len(names)} groups"
-        told = facts[2 + bool(segments) :]
-        facts = [f"{every}; {names[0]}: {told[0]}", *told[1:]] if told else [every]
-    words, trust, ranks = ", ".join([*facts, *little]), _trust(tables), None
+        steps = facts[2 + bool(segments) :]
+        facts = [f"{every}; {names[0]}: {steps[0]}", *steps[1:]] if steps else [every]
+    words, ranks = ", ".join([*facts, *little]), None
     if names:
         ranks = frozenset(int(row["rank"]) for row in first)
     if step_ns is None:
@@ -121,6 +130,20 @@ def _facts(gpus: Sequence[Record]) -> tuple[list[str], float | None]:
     return [*facts, steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"], step_ns
 
 
+def unmatched_line(tables: Tables) -> tuple[str, ...]:
+    """Return what to say first where nobody knows what the kernels are that take the time."""
+    walls = Walls(tables)
+    shares = [
+        100.0 * walls.detail_ns(gpu, COMPUTE, UNMATCHED) / max(walls.span_ns(*gpu), 1)
+        for gpu in walls.gpus
+    ]
+    remarks = [row for row in records(tables["all_findings"]) if row["rule"] == "unmatched_kernels"]
+    if max(shares, default=0.0) < _MOST_UNMATCHED_PCT or not remarks:
+        return ()
+    command = remarks[0]["ncu"]
+    return (f"{remarks[0]['title']}{f': {command}' if command else ''}",)
+
+
 def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     """Return the steps of a job whose time is mostly outside of them, with their share of it."""
     stepped = [row for row in gpus if row["steps_n"]]
@@ -145,6 +168,10 @@ def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
     usual = f"{counted(steps_n - longer_n, unit)} of {format_ns(row['usual_step_ns'])}"
+    beyond_ns = longer_n * (row["longer_step_ns"] - row["usual_step_ns"])
+    if 2 * (row["beside_n"] or 0) * (row["beside_ns"] or 0.0) >= beyond_ns:
+        name = quoted(row["beside_name"].removesuffix("#").strip())
+        return [usual, f"{name} {row['beside_n']} of {format_ns(row['beside_ns'])}"]
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -80,18 +79,14 @@ def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
 
 
 def _steps_of(parts: Parts) -> tuple[_Steps, Set[RankKey]]:
-    """Return the steps of each rank, warm-up as its group has it, and whose do not count.
+    """Return the steps of each rank, and whose do not count.
 
     Those count that the largest group calls steps: a mean over groups is of nobody's step.
     """
     steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
     kinds = {rank.key: part.steps.kind if part.steps else None for rank, part in parts}
     common = steps_of_groups(kinds, {rank.key: rank.group for rank, _ in parts})
-    alike = [
-        (rank, replace(rows, warmup_n=common[rank.key].warmup_n) if rank.key in common else rows)
-        for rank, rows in steps
-    ]
-    return alike, {rank.key for rank, _ in parts if rank.group or rank.key not in common}
+    return steps, {rank.key for rank, _ in parts if rank.group or rank.key not in common}
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:

@@ -28,6 +28,8 @@ RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RA
 
 #: That which holds how many ranks there are.
 WORLD_SIZE: Final = "WORLD_SIZE"
+#: In how many lines launches queue; with one, what is behind another stream's launch waits.
+_LINES: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 #: Export schemas that the table and column names here were checked against, as (major, minor).
 OLDEST_SCHEMA: Final = (3, 7)
@@ -76,6 +78,7 @@ class CaptureFacts:
         gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
             sits in the machine. Only what the profile says: a device id alone is no GPU.
         world_size: How many ranks the launched command's job has.
+        max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
         unknown_tables: What is there in a form not known, see `profile.unknown_tables`.
     """
 
@@ -101,6 +104,7 @@ class CaptureFacts:
     duration_ns: int | None = None
     gpu_of: Mapping[tuple[int, int], str] = field(default_factory=dict)
     world_size: int | None = None
+    max_connections: int | None = None
     unknown_tables: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -137,6 +141,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     perf = dict(profile.key_values("capture", _PERIOD_KEYS))
     trigger, period = (perf.get(key) or "" for key in _PERIOD_KEYS)
     level = system.get("LinuxParanoidLevel", "")
+    lines = variables.get(_LINES, "")
     is_time = trigger == "Software" and re.fullmatch("[0-9]{1,15}", period)
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
     return CaptureFacts(
@@ -162,6 +167,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         duration_ns=_duration_ns(profile),
         gpu_of=_gpu_of(profile),
         world_size=_numbers(variables, (WORLD_SIZE,)).get(WORLD_SIZE),
+        max_connections=int(lines) if re.fullmatch("[0-9]{1,3}", lines) else None,
         unknown_tables=unknown_tables(profile),
     )
 

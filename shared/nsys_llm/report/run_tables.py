@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
-from nsys_llm.analyses.steps.of_job import steps_of_groups
 from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.grouping import grouped
 from nsys_llm.report.outputs import Cells, declared_frames
@@ -134,6 +133,7 @@ def _file_row(
         "clock_source": clock if offset_ns is not None else None,
         "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
         "environments_n": facts.environments_n if facts else None,
+        "max_connections": facts.max_connections if facts else None,
     }
 
 
@@ -175,14 +175,8 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
 def job_walls(run: Run) -> JobWalls:
     """Return the wall splits of a run, with what its recipe knows of them."""
     ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
-    group_of = {rank.key: rank.group for rank in run.ranks if rank.key in ranks}
-    steps = steps_of_groups({key: rank.wall.step for key, rank in ranks.items()}, group_of)
     walls = {
-        (key, wall.device_id): wall
-        if key not in steps or wall.work is None
-        else replace(wall, work=replace(wall.work, warmup_n=steps[key].warmup_n))
-        for key, rank in ranks.items()
-        for wall in rank.wall.devices
+        (key, wall.device_id): wall for key, rank in ranks.items() for wall in rank.wall.devices
     }
     names = {name for rank in ranks.values() for name in rank.wall.kernel_names}
     mapped = tuple(rank for rank in run.ranks if rank.key in ranks)

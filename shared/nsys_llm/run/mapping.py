@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from nsys_llm.analyses.steps.of_job import with_agreed_warmup
 from nsys_llm.capture.runs import members_of, profiles_beside, without_earlier_runs
 from nsys_llm.capture.segments import Segments, find_segments
 from nsys_llm.core.console import Console
@@ -73,38 +74,44 @@ def map_run(
         nsys: The `nsys` to export with; None: the one that is found.
         first: Keeps what a second look needs; None where workers read, or nothing looks again.
     """
-    recipe, sent = manifest.name, {**options, "nsys": nsys}
+    recipe = manifest.name
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
     ranks: Sequence[Rank] = ()
     unread_n = 0
 
-    def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
+    def reduced(
+        options: Mapping[str, Any], only: frozenset[RankKey] | None, done: Callable[[int], None]
+    ) -> MapResult:
+        sent = {**options, "nsys": nsys}
         mapper = partial(map_profiles, recipe=recipe, options=sent, only=only)
         if first is not None:
             mapper = partial(mapper, keep=first.keep)
         merge = partial(merge_results, recipe=recipe)
         return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
 
+    def mapped(options: Mapping[str, Any]) -> MapResult:
+        nonlocal newest, chosen
+        advance = console.progress(len(chosen)).advance
+        result = reduced({**options, **newest.options}, keys, advance)
+        if keys is None and not newest.is_decided:
+            newest = _Newest.of(result)
+            if newest.options or newest.earlier:
+                # What profiles are, none tells alone; and their numbers are in those of all.
+                places = {(item.side, item.path) for item in newest.result.profiles}
+                chosen = _of_places(chosen, places)
+                return mapped(options)
+        return replace(result, profiles=newest.segments.joined(result.profiles))
+
     newest = _Newest()
     if options["ranks"] is not None:
-        newest = _Newest.of(reduced(frozenset(), lambda _: None))
-        sent |= newest.options
+        newest = _Newest.of(reduced(options, frozenset(), lambda _: None))
         every = _numbered(newest.result, inputs.rank_maps, console)
         ranks = wanted_ranks(every, options["ranks"])
         unread_n = len(every) - len(ranks)
         keys = frozenset(rank.key for rank in ranks)
         chosen = _of_places(chosen, {(key.side, key.path) for key in keys})
-    result = reduced(keys, console.progress(len(chosen)).advance)
-    if keys is None:
-        newest = _Newest.of(result)
-        if newest.options or newest.earlier:
-            # What profiles are, none tells alone; and their numbers are in those of all.
-            sent |= newest.options
-            places = {(item.side, item.path) for item in newest.result.profiles}
-            chosen = _of_places(chosen, places)
-            result = reduced(None, lambda _: None)
-    result = replace(result, profiles=newest.segments.joined(result.profiles))
+    result, options = with_agreed_warmup(mapped, options)
     if keys is None:
         ranks = _numbered(result, inputs.rank_maps, console)
     return Run(
@@ -128,12 +135,14 @@ class _Newest:
     Attributes:
         options: For workers.
         result: The profiles of the newest run, segments as one.
+        is_decided: Whether it is known.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     result: MapResult = field(default_factory=lambda: MapResult((), None))
     earlier: tuple[ProfileOutcome, ...] = ()
     segments: Segments = field(default_factory=Segments)
+    is_decided: bool = False
 
     @classmethod
     def of(cls, result: MapResult) -> _Newest:
@@ -144,7 +153,7 @@ class _Newest:
         beside = profiles_beside(newest.profiles)
         options = {SEGMENTS: segments.later, BESIDE: beside}
         given = {name: value for name, value in options.items() if value}
-        return cls(given, newest, earlier, segments)
+        return cls(given, newest, earlier, segments, is_decided=True)
 
 
 def _of_places(
