@@ -16,12 +16,13 @@ STEPS = 10
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 
 
-def write(path, *, at_s=0, pid=1, gpu=0, slow=False, first="gemm", boots=True, session=True, **env):
+def write(path, *, at_s=0, pid=1, gpu=0, slow=False, first="", boots=True, session=True, **env):
     """Write a capture of steps of 1 ms: a GEMM of 500 us, or 600, and an all-reduce until 900."""
     utc_ns = 10**18 + at_s * S if session else None
     trace = TraceBuilder(utc_epoch_ns=utc_ns, system_clock_ns=(100 + at_s) * S)
     trace.process(pid=pid, gpu_ids=(gpu,)).environment(**env)
-    trace.memset(start_ns=1, duration_ns=1, size_bytes=1).nvtx(first, 1, 2)
+    if first:  # so that other names have other ids
+        trace.kernel(first, start_ns=1, duration_ns=1, launch=(0, 1))
     for step in range(STEPS):
         at_ns = step * MS + 20 * US
         trace.nvtx(f"step {step}", at_ns - 10 * US, at_ns + 5 * US)
@@ -56,7 +57,7 @@ def tables(tmp_path_factory):
         for rank in range(2):
             known = {"at_s": 30 * number, "pid": 1 + rank, "gpu": rank, "slow": rank == 1}
             path = folder / f"rank{rank}.{number + 1}.sqlite"
-            write(path, **known, first=f"begin {number}", RANK=str(rank))
+            write(path, **known, first=number * "begin", RANK=str(rank))
     code, tables = run(folder / "out", folder)
     assert code == 0
     return tables
@@ -67,9 +68,9 @@ def test_sums_and_steps_are_of_all_segments(tables):
     files, coverage, ranks = tables["files"], tables["coverage"], tables["ranks"]
     assert files["File"].tolist() == ["rank0", "rank1"]
     kernels = coverage[coverage["op"] == "kernel"]
-    assert kernels["total_n"].tolist() == [3 * 2 * STEPS] * 2
+    assert kernels["total_n"].tolist() == [3 * 2 * STEPS + 2] * 2
     assert kernels["api_missing_n"].tolist() == [0, 0]
-    assert ranks["compute_ns"].tolist() == [3 * STEPS * 500 * US, 3 * STEPS * 600 * US]
+    assert ranks["compute_ns"].tolist() == [3 * STEPS * ns + 2 for ns in (500 * US, 600 * US)]
     assert ranks["steps_n"].tolist() == [3 * STEPS] * 2
 
 

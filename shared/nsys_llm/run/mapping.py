@@ -78,7 +78,7 @@ def map_run(
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
     ranks: Sequence[Rank] = ()
-    unread_n = 0
+    newest, unread_n = _Newest(), 0
 
     def reduced(
         options: Mapping[str, Any], only: frozenset[RankKey] | None, done: Callable[[int], None]
@@ -103,7 +103,6 @@ def map_run(
                 return mapped(options)
         return replace(result, profiles=newest.segments.joined(result.profiles))
 
-    newest = _Newest()
     if options["ranks"] is not None:
         newest = _Newest.of(reduced(options, frozenset(), lambda _: None))
         every = _numbered(newest.result, inputs.rank_maps, console)
