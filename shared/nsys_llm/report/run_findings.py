@@ -18,6 +18,8 @@ from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.view.text import cleaned, quoted
 
 _MOST_NAMED: Final = 5
+#: As many are named in a title.
+_FEW: Final = 2
 
 
 def run_findings(tables: Tables) -> list[Finding]:
@@ -91,8 +93,10 @@ def _no_gpu_work(tables: Tables) -> list[Finding]:
     idle = files[files["status"] == "no_gpu_work"]
     if idle.empty:
         return []
+    names = _named(idle)
+    fields = {"names": names, "few": names if len(idle) <= _FEW else None}
     evidence = _counts(tables, "no_gpu_work")
-    return [RULES["no_gpu_work"].finding(fields={"names": _named(idle)}, evidence=evidence)]
+    return [RULES["no_gpu_work"].finding(fields=fields, evidence=evidence)]
 
 
 def _opaque_graphs(tables: Tables) -> list[Finding]:

@@ -45,7 +45,7 @@ RULES: Final = rules_by_id(
         scope="run",
         kind=CAPTURE,
         title="{files_n} of {all_n:rank or profile|ranks or profiles} {files_n:=holds|hold} no GPU "
-        "work",
+        "work[: {few}]",
         details="Valid profiles without a kernel, copy or fill: {names}.",
         threshold="a profile holds no GPU work",
         source=OURS,
