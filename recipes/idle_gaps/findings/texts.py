@@ -167,8 +167,8 @@ RULES: Final = rules_by_id(
         title="Memory is allocated in the loop: rank {rank}'s GPU idles {share_pct}",
         details=_DETAILS,
         lost="idle time in which the host allocates, pins or frees memory",
-        recommendation="Keep buffers from step to step, or take them from a pool: a preallocated "
-        "KV cache and workspaces, PyTorch's caching allocator (`expandable_segments:True` against "
+        recommendation="Allocate before the loop or from a pool: a preallocated KV "
+        "cache and workspaces, PyTorch's caching allocator (`expandable_segments:True` against "
         "fragmentation), cudaMallocAsync with a release threshold. cudaFree and cudaHostAlloc wait "
         "for the device.",
         record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
