@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import find_stages
-from nsys_llm.manifest.model_config import BYTES, ModelConfig
+from nsys_llm.manifest.model_config import ModelConfig
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.gpu_peaks import gpu_peak
@@ -114,7 +114,6 @@ def _peaks(
         "tp_source": basis,
         "ep": None if layout is None else layout.ep,
         **fit,
-        "dtype_bytes": None if model is None or model.reason else BYTES[model.dtype],
         "kv_bytes": kv_bytes or None,
         "reason": reason,
     }

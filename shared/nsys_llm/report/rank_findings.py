@@ -11,6 +11,7 @@ from typing import Final
 
 from nsys_llm.report.causes import Cause, Change, ChangeKind
 from nsys_llm.report.findings import CAPTURE, Finding, cells
+from nsys_llm.report.price import FEW_STEPS
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Case, Rule
 from nsys_llm.report.walls import Gpu
@@ -118,6 +119,13 @@ RULES: Final = {
             "garbage collection.",
             threshold="steps later than five times the median step hold half of its lateness, "
             "worth 3 % of the span",
+            cases={
+                "few": Case(
+                    title="Rank {ranks} comes late in {late_steps_n} of {steps_n:step}"
+                    "[: others wait {about_ns}]",
+                    details="{more_pct} more compute than {beside}[, on {host}].",
+                )
+            },
         ),
     )
 }
@@ -176,6 +184,7 @@ def _finding(rule: Rule, rows: Sequence[Record], tables: Tables) -> Finding:
     host, kernel, peers = worst["host"], worst["kernel"], format_count(worst["peers_n"])
     # Who pauses in some steps may come first in the others.
     is_late = (worst["late_ns"] or 0.0) > 0
+    is_few = 0 < (worst["late_steps_n"] or 0) <= FEW_STEPS and worst["about_ns"] is not None
     left_out = set() if is_late else {"late_ns"}
     # Who meets in collectives has a batch in common, or waits for who has more.
     alike = worst["late_ns"] is None and worst["requests_n"] == worst["peer_requests_n"]
@@ -184,7 +193,7 @@ def _finding(rule: Rule, rows: Sequence[Record], tables: Tables) -> Finding:
     return rule.finding(
         cause=Cause("stage" if is_stage else "rank", rank, device_id, note=rule.id),
         change=None if rule.kind == CAPTURE else Change(_CHANGES.get(rule.id, "rank")),
-        case=_case(worst),
+        case="few" if is_few else _case(worst),
         details="Its compute beside others is not known." if worst["more_pct"] is None else "",
         fields={
             "ranks": listed_ranks,

@@ -9,7 +9,7 @@ from typing import Final
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.steps import DeviceSteps, StepKind
+from nsys_llm.trace.steps import DeviceSteps, OtherSteps, StepKind
 
 #: One device of one rank.
 WallKey = tuple[RankKey, int]
@@ -94,12 +94,14 @@ class RankWall:
 
     Attributes:
         kernel_names: All full names of its kernels, before any filter: they tell the engine.
-        step: What its steps are; None without, or where the recipe compares no ranks.
+        step: What its steps are; None without, or where its recipe looks at none.
+        beside: What repeats beside them; None without, or where steps are alike.
     """
 
     kernel_names: tuple[str, ...] = ()
     devices: tuple[DeviceWall, ...] = ()
     step: StepKind | None = None
+    beside: OtherSteps | None = None
 
 
 #: All devices of all ranks.

@@ -24,7 +24,7 @@ def item(kind, about_ns=None, *, bound_ns=None, basis="usual", classes=("idle",)
     cause = Cause(kind, given.get("rank"), detail=given.get("detail"), note=given.get("note"))
     price = Price(SPAN_NS, classes, bound_ns, about_ns, None if about_ns is None else basis)
     finding = Finding(
-        rule=kind,
+        rule=given.get("rule", kind),
         scope="run",
         title=given.get("title", kind),
         details="a",
@@ -60,6 +60,11 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
     [
         (item("kernels", 50, detail="conversions"), POINTWISE, item("kernels", 200, detail="gemm")),
         (item("transfer", 90), item("schedule", 200, ranks=(0, 1)), item("schedule", 200)),
+        (
+            item("transfer", bound_ns=100),
+            item("stage", 60, rule="unplaced_pipeline", impact_ns=50),
+            item("stage", 60, rule="unplaced_pipeline", impact_ns=49),
+        ),
         (item("transfer", 90), item("link", bound_ns=45), item("link", bound_ns=44)),
         (
             item("transfer", 90, bound_ns=200),

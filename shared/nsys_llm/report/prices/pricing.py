@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.causes import Change, ChangeKind
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.price import LIMITS_PCT, Basis, Price
+from nsys_llm.report.price import FEW_STEPS, LIMITS_PCT, Basis, Price
 from nsys_llm.report.prices.replays import Replays, row_by_gpu, rows_of
 from nsys_llm.report.records import Record, Tables, grouped
 from nsys_llm.report.walls import Gpu, Walls
@@ -44,6 +44,15 @@ class _Size(NamedTuple):
     clip_ns: float | None = None
     #: What of a verdict is measured, said where nothing else is known.
     measured_ns: float | None = None
+
+
+#: Rows of `ceilings` that say in which steps a change gains: `change`, and `name`, else its own.
+_ON_PATH: Final[Mapping[str, tuple[str, str]]] = {
+    "host": ("class", "host_no_cuda"),
+    "wait": ("wait", ""),
+    "transfer": ("class", "transfer"),
+    "copies": ("class", "copy"),
+}
 
 
 def bind(walls: Walls, gpu: Gpu) -> bool:
@@ -91,8 +100,17 @@ class _Prices:
             steps_n=steps.in_span(gpu, span_ns),
             step_unit=steps.unit or "step",
             tail_pct=change.worst_pct,
+            is_rare=self._is_rare(gpu, change, about_ns or bound_ns or 0),
             measured_ns=None if is_known else _within(size.measured_ns, *limits_ns),
         )
+
+    def _is_rare(self, gpu: Gpu, change: Change, gain_ns: float) -> bool:
+        """Tell whether one to three steps have what a change is about, as far as tables tell."""
+        late_n = self._verdicts.get(gpu, {}).get("late_steps_n") or 0
+        if change.kind in ("rank", "host") and 0 < late_n <= FEW_STEPS:
+            return True
+        row, name = _ON_PATH.get(change.kind, ("", ""))
+        return self._replays.steps.is_once(row, name or change.name, gain_ns)
 
     def _sizes(self, gpu: Gpu, change: Change) -> Mapping[ChangeKind, _Size]:
         """Return what a change would gain on a GPU, were it of each of the kinds."""
