@@ -82,7 +82,7 @@ def _peaks(
     options: Mapping[str, Any],
 ) -> Peaks:
     layout, basis, reason, joined_n = spread
-    gpu, listed = part.gpu, gpu_peak(part.gpu.name)
+    gpu, listed = part.gpu, gpu_peak(part.gpu.name, part.gpu.sms_n)
     by_type: dict[str, float] = {} if listed is None else dict(listed.flops_s)
     source = None if listed is None else listed.source
     kind = None if model is None or model.reason else model.compute

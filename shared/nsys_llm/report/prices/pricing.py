@@ -124,12 +124,18 @@ class _Prices:
         # Of what nobody divides as much is transfer as the GPU has that has least of it.
         half_ns = _HALF * (transfer_ns + self._undivided_ns)
         transfer_ns += walls.detail_ns(gpu, wall.COMMUNICATION, wall.NOT_MATCHED, None)
+        transfer = _Size((wall.COMMUNICATION,), transfer_ns, half_ns, "transfer=0.5")
+        if change.kind == "transfer" and change.time_ns is not None:
+            # Of one operation; what surely overlaps is no matter of speed.
+            transfer = transfer._replace(bound_ns=min(transfer_ns, time_ns))
+            if change.sure_ns is not None:
+                transfer = transfer._replace(usual_ns=sure_ns, replay=None)
         queued_ns = walls.detail_ns(gpu, wall.IDLE, "queued")
         caused_ns = walls.detail_ns(gpu, wall.IDLE, *(name or "").split(","))
         return {
             "kernels": kernels,
             "launches": _Size((wall.COMPUTE,), time_ns, sure_ns),
-            "transfer": _Size((wall.COMMUNICATION,), transfer_ns, half_ns, "transfer=0.5"),
+            "transfer": transfer,
             "copies": self._copies(gpu, name, change.sure_ns),
             **self._of_ranks(gpu, name),
             "host_part": _Size((wall.IDLE,), time_ns, sure_ns),
