@@ -13,27 +13,33 @@ import pandas as pd
 
 from nsys_llm.profile.capture import NO_KERNEL, CaptureFacts
 from nsys_llm.report.run import Run
+from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
-from nsys_llm.trace.rank_trace import BROKEN_ROWS
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 _ORDER: Final = {BASELINE: 0, INPUT: 1}
 
 #: Tables of all recipes that say which side a row is of.
-_SIDED: Final = ("files", "coverage")
+_SIDED: Final = ("files", "coverage", "capture")
 
 _Tables = Mapping[str, pd.DataFrame]
 
 
-def sided_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+def run_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     """Return what the reports say of themselves: one text a label, or one for each side."""
+    if not run.manifest.sided:
+        return _facts(run, tables)
     reported: dict[str, dict[str, str]] = {}
     for side in _sides(tables):
-        for label, text in capture_facts(run.side(side), _of(tables, side)):
+        for label, text in _facts(run.side(side), _of(tables, side)):
             reported.setdefault(label, {})[side] = text
     sides_n = len(_sides(tables))
     return [(label, _joined(texts, sides_n)) for label, texts in reported.items()]
+
+
+def _facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+    return capture_facts(run.profiles, run.ranks, run.options, tables)
 
 
 def sided_caveats(tables: _Tables) -> list[str]:
@@ -88,16 +94,21 @@ _CUDA: Final = "--trace=cuda"
 _NODE_TRACING: Final = "30 to 60 %"
 
 
-def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+def capture_facts(
+    profiles: Sequence[ProfileOutcome],
+    ranks: Sequence[Rank],
+    options: Mapping[str, Any],
+    tables: _Tables,
+) -> list[tuple[str, str]]:
     """Return what the reports say of themselves, as (label, text).
 
     Args:
-        run: What was read; its filters are told, because all numbers are of what they leave.
+        options: Its filters are told, because all numbers are of what they leave.
         tables: The run's tables; `devices` gives the window, where the recipe has it.
     """
-    facts = [profile.facts for profile in run.profiles if profile.facts is not None]
-    working = [rank for profile in run.profiles for rank in profile.ranks]
-    sources = {rank.source for rank in run.ranks if rank.source is not None}
+    facts = [profile.facts for profile in profiles if profile.facts is not None]
+    working = [rank for profile in profiles for rank in profile.ranks]
+    sources = {rank.source for rank in ranks if rank.source is not None}
     source = sorted(sources)[0] if sources else ""
     numbered = f", numbered by {quoted(source)}" if source else ""
     if source == "index":
@@ -105,11 +116,11 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     shown = [
         (
             "ranks",
-            f"{len(working)} with GPU work in {counted(len(run.profiles), 'profile')}{numbered}",
+            f"{len(working)} with GPU work in {counted(len(profiles), 'profile')}{numbered}",
         ),
         ("hosts", _values(facts, lambda capture: capture.host)),
         ("GPUs", _values(facts, lambda capture: ", ".join(sorted(set(capture.gpus))) or None)),
-        ("only", _filters(run.options)),
+        ("only", _filters(options)),
         ("window", _window(tables)),
         ("driver", _values(facts, lambda capture: capture.driver_version)),
         ("CUDA of the driver", _values(facts, lambda capture: capture.cuda_version)),
@@ -256,7 +267,6 @@ def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:
 
 def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     for column, what, words in (
-        ("broken_n", "broken row", f"left out: {BROKEN_ROWS}"),
         ("unknown_name_n", "kernel", "without a name in the profile"),
         ("duplicate_key_n", "join key", "claimed by several API calls; the earliest is taken"),
         ("no_process_n", "row", "without a process"),

@@ -35,6 +35,7 @@ INCOMPLETE: Final = (
     "unrelated_profiles",
     "no_gpu_work",
     "opaque_graphs",
+    "broken_times",
     "unrecorded_work",
 )
 #: The last of them: idle time and what bounds a run are then not what tables of operations say.

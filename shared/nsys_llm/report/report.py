@@ -13,9 +13,8 @@ from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.capture_summary import (
     Unrecorded,
     capture_caveats,
-    capture_facts,
+    run_facts,
     sided_caveats,
-    sided_facts,
     unrecorded,
 )
 from nsys_llm.report.findings import (
@@ -150,14 +149,13 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         for section in run.manifest.sections
         if len(tables[section.table]) or not (section.optional or section.extra)
     ]
-    facts = sided_facts(run, tables) if sided else capture_facts(run, tables)
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
     notes = (f"{quoted(who)}: {note}." for who, note in run.notes)
     return Report(
         manifest=run.manifest,
         answer=analysis.answer(tables),
         findings=tuple(findings),
-        facts=tuple(facts),
+        facts=tuple(run_facts(run, tables)),
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
         sections=tuple(sections),

@@ -12,6 +12,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.capture_findings import capture_findings
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, claim
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
@@ -23,8 +24,9 @@ _BY_ORDER: Final = "index"
 
 
 def run_findings(tables: Tables) -> list[Finding]:
-    """Return findings about the tables `files`, `coverage` and `wall`."""
+    """Return findings about the tables `files`, `capture`, `coverage` and `wall`."""
     return [
+        *capture_findings(tables),
         *_missing_ranks(tables),
         *_unrelated(tables),
         *_no_gpu_work(tables),

@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
 from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
 from nsys_llm.report.wall import wall_rows
@@ -30,6 +31,7 @@ def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[
     rows = {
         "files": [*_file_rows(run), *_absent_rows(run.absent)],
         "coverage": _coverage_rows(run),
+        "capture": capture_rows(run.profiles, run.ranks),
         "wall": wall_rows(run.ranks, job.walls, job.details, job.rules),
     }
     # Which run a row is of, only recipes that compare runs say.

@@ -1,0 +1,32 @@
+"""What one profile says of itself, from the rows that are read anyway."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Trace
+from nsys_llm.trace.rank_trace import OP_TABLES
+from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
+from nsys_llm.trace.statements import Statement
+
+
+def profile_statements(trace: Trace) -> tuple[Statement, ...]:
+    """Return the statements on a profile, of all its processes and before any filter."""
+    return (*_broken_times(trace),)
+
+
+def _broken_times(trace: Trace) -> Iterator[Statement]:
+    """Count the operations that are left out for their times, by process."""
+    latest_ns = latest_end_ns(trace)
+    ops = [trace[name] for name in OP_TABLES if name in trace and len(trace[name])]
+    broken_n: Counter[int] = Counter()
+    for op in ops:
+        broken = ~sound_rows(op, latest_ns)
+        if broken.any():
+            broken_n.update(op["global_pid"][broken].tolist())
+    for process, count in sorted(broken_n.items()):
+        rows_n = sum(int((op["global_pid"] == process).sum()) for op in ops)
+        named = None if process == NULL_INT else process
+        yield Statement("broken_times", count, rows_n, named)
