@@ -64,30 +64,31 @@ def test_a_process_without_rows_has_lost_what_it_waited_for():
     assert judged(process)[0].kernels_n == 40
 
 
-def random_run(random: Random, *, lossy: bool) -> Process:
+def random_run(random: Random, *, streams_n: int, lost_n: int = 0) -> Process:
     """Return a run of one or two threads, each with some streams, shallow and deep."""
     process = Process()
     threads_n = random.randint(1, 2)
-    streams = {tid: random.sample(range(7, 30), random.randint(1, 3)) for tid in range(threads_n)}
-    long_us = {stream: random.choice((3, 15, 60)) for of in streams.values() for stream in of}
-    cut = [random.randint(0, 400) for _ in range(2)] if lossy else [0, 0]
+    every = random.sample(range(7, 30), 2 * streams_n)
+    streams = {0: every[: random.randint(1, streams_n)], 1: every[streams_n:]}
+    long_us = {stream: random.choice((3, 15, 60)) for stream in every}
+    first = random.randint(50, 250)
     for number in range(400):
-        tid = random.randrange(threads_n)
+        tid = min(range(threads_n), key=lambda tid: process.now_ns.get(tid, 0))
         stream = random.choice(streams[tid])
         if random.random() < 0.05:
-            process.wait(random.choice((stream, stream, None)), tid=tid, row=random.random() < 0.9)
+            process.wait(random.choice((stream, stream, None)), tid=tid)
         elif random.random() < 0.1:
             process.work(MEMCPY, stream=stream, tid=tid, table="memcpys", ns=5 * US)
         else:
-            row = not min(cut) <= number < max(cut)
+            row = not first <= number < first + lost_n
             process.work(stream=stream, tid=tid, ns=long_us[stream] * US, row=row)
     return process
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(40))
 def test_what_the_end_of_a_capture_cuts_is_never_lost(seed):
-    # Streams that are told apart by what CUPTI recorded of waits; deep queues beside shallow ones.
-    process = random_run(Random(seed), lossy=False)
+    # Deep queues beside shallow ones; which call went where is not known.
+    process = random_run(Random(seed), streams_n=3)
     last_ns = max(call[1] for call in process.calls)
     for end_ns in range(last_ns // 2, last_ns, last_ns // 7):
         found, lost, late = judged(process, end_ns)
@@ -95,17 +96,26 @@ def test_what_the_end_of_a_capture_cuts_is_never_lost(seed):
         assert (found.kernels_n, found.graphs_n, found.copies_n) == (0, 0, 0), (end_ns, len(late))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(40))
 def test_what_is_lost_in_the_midst_is_found_and_nothing_else(seed):
-    process = random_run(Random(seed), lossy=True)
+    random = Random(seed)
+    streams_n = random.choice((1, 1, 3))
+    process = random_run(random, streams_n=streams_n, lost_n=random.randint(1, 140))
+    process.now_ns[0] = max(process.now_ns.values())
     process.wait(None, tid=0)
     found, lost, _ = judged(process)
     assert found.kernels_n == len(lost)
-    ended = {op[1]: op[4] for op in process.ops}
-    for number in lost:  # each ran inside of a window
-        start_ns = process.calls[number][0]
-        at = int(np.searchsorted(found.spans[:, 0], start_ns, "right")) - 1
-        assert found.spans[at, 0] <= start_ns and ended[number] <= found.spans[at, 1]
+    # Of a thread with several streams it is not known where its lost work was.
+    assert streams_n > 1 or _covered(process, found.spans, lost)
+
+
+def _covered(process: Process, spans, lost: set[int]) -> bool:
+    """Whether each ran inside of a window."""
+    start_ns = np.array([process.calls[number][0] for number in lost])
+    ended_ns = np.array([op[4] for op in process.ops if op[1] in lost])
+    start_ns.sort(), ended_ns.sort()
+    at = np.searchsorted(spans[:, 0], start_ns, "right") - 1
+    return bool((at >= 0).all() and (ended_ns <= spans[at, 1]).all())
 
 
 def test_a_queue_of_a_quarter_second_that_is_cut_lost_nothing():
