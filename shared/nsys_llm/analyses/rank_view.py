@@ -20,6 +20,7 @@ from nsys_llm.analyses.steps.no_work import no_work_spans
 from nsys_llm.analyses.steps.of_rank import device_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.capture.unrecorded import Unrecorded, unrecorded_of
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
@@ -87,6 +88,11 @@ class RankView:
     def held(self) -> HeldCalls:
         """What the profiler held of the calls that the filters leave (`RankTrace.host_calls`)."""
         return held_calls(self.trace, self.trace.host_calls("api_calls")[0])
+
+    @cached_property
+    def unrecorded(self) -> Unrecorded:
+        """Its launch calls that left no row."""
+        return unrecorded_of(self.trace)
 
     @cached_property
     def missing_work(self) -> MissingWork:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
+from nsys_llm.capture.diagnostics import diagnostics
+from nsys_llm.capture.unrecorded import Unrecorded
+from nsys_llm.capture.work_statements import LACKING, work_statements
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Trace
 from nsys_llm.trace.rank_trace import OP_TABLES
@@ -12,9 +16,17 @@ from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 from nsys_llm.trace.statements import Statement
 
 
-def profile_statements(trace: Trace) -> tuple[Statement, ...]:
-    """Return the statements on a profile, of all its processes and before any filter."""
-    return (*_broken_times(trace),)
+def profile_statements(
+    trace: Trace, known: Mapping[int, Unrecorded] = MappingProxyType({})
+) -> tuple[Statement, ...]:
+    """Return the statements on a profile, of all its processes and before any filter.
+
+    Args:
+        known: What some processes lack, by globalPid, where that is known already.
+    """
+    missing = tuple(work_statements(trace, known))
+    lacking = {said.process for said in missing if said.kind in LACKING}
+    return (*_broken_times(trace), *missing, *diagnostics(trace, lacking))
 
 
 def _broken_times(trace: Trace) -> Iterator[Statement]:

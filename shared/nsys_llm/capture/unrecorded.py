@@ -38,6 +38,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, starts_inside, union_intervals
 from nsys_llm.profile.tables import Table
+from nsys_llm.trace.rank_trace import RankTrace
 
 #: So many launches of graphs in a row are no empty ones.
 _ROW_OF_GRAPHS: Final = 3
@@ -81,7 +82,20 @@ class Unrecorded:
     copies_cut_n: int = 0
 
 
+    @property
+    def lost_n(self) -> dict[str, int]:
+        """How many are lost, by what they start; what there is none of is left out."""
+        counts = {"kernel": self.kernels_n, "graph": self.graphs_n, "copy": self.copies_n}
+        return {name: count for name, count in counts.items() if count}
+
+
 NOTHING: Final = Unrecorded(_NO_TIMES, _NO_SPANS)
+
+
+def unrecorded_of(rank: RankTrace) -> Unrecorded:
+    """Return what a process lacks, whatever the filters leave of it."""
+    calls, waits = rank.tables.get("api_calls"), rank.tables.get("synchronizations")
+    return find_unrecorded(calls, rank.unfiltered, rank.strings, waits, rank.timeless)
 
 
 def find_unrecorded(
@@ -89,6 +103,7 @@ def find_unrecorded(
     ops: Mapping[str, Table],
     strings: Mapping[int, str],
     waits: Table | None = None,
+    timeless: IntArray = _NO_TIMES,
 ) -> Unrecorded:
     """Count the calls of one process that launch work and left no row, and tell when they ran.
 
@@ -96,12 +111,14 @@ def find_unrecorded(
         calls: Its API calls; None where they were not traced.
         ops: Its operations by table, with the rows of the calls that launched them.
         waits: What CUPTI recorded of its waits, which tells their streams.
+        timeless: Rows of calls whose operations are recorded, and left out for their times.
     """
     if calls is None or not len(calls):
         return NOTHING
     does, seen = call_bits(calls, strings), np.zeros(len(calls), dtype=bool)
     for op in ops.values():
         seen[op["launch_row"][op["launch_row"] >= 0]] = True
+    seen[timeless] = True
     works = (does & WORK) != 0
     if not (works & ~seen).any():
         copies_n = int(np.count_nonzero(does & COPY))
