@@ -36,8 +36,15 @@ class Process:
         return len(self.calls) - 1
 
     def work(
-        self, name: str = "cudaLaunchKernel_v7000", *, stream: int = 7, tid: int = 1,
-        ns: int = 20 * US, table: str = "kernels", row: bool = True, after_ns: int = 0
+        self,
+        name: str = "cudaLaunchKernel_v7000",
+        *,
+        stream: int = 7,
+        tid: int = 1,
+        ns: int = 20 * US,
+        table: str = "kernels",
+        row: bool = True,
+        after_ns: int = 0,
     ) -> int:
         """Launch an operation that runs for so long; without `row` the profile lacks it."""
         number = self.call(name, tid=tid)

@@ -35,7 +35,7 @@ def test_lost_buffers_are_lost_between_the_calls_and_the_next_row():
     steps(process, 5)
     found, lost, _ = judged(process)
     assert (found.kernels_n, found.launches_n, found.late_n) == (30, 130, 0) == (len(lost), 130, 0)
-    assert found.spans[0, 0] == first_ns == found.lost_ns[0]
+    assert found.spans[0, 0] == first_ns == found.lost[0, 0]
     assert last_ns - 2 * US < found.spans[-1, 1] <= last_ns + 10 * US
     # Without what tells the streams of waits, and without waits, the next row of the stream tells.
     (calls, ops, strings, waits), _, _ = process.tables()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import LaneRows, map_lanes
 from nsys_llm.analyses.device.gap_sums import GapSums, sum_gaps
 from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.device.missing_work import MissingWork, find_missing_work
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
 from nsys_llm.analyses.host.states import HostRecords, has_host_records
 from nsys_llm.analyses.steps.by_range import MarkedRanges
@@ -21,11 +22,13 @@ from nsys_llm.analyses.steps.of_rank import device_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.capture.unrecorded import Unrecorded, unrecorded_of
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import IntArray, merged_unions
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.steps import DeviceSteps
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class RankView:
     def steps(self) -> Steps | None:
         """Its steps, whatever the filters leave; None where there are none."""
         marked = self.marked if has_host_records(self.trace) else None
-        return find_steps(self.trace, self.options, marked)
+        return find_steps(self.trace, self.options, marked, self.unrecorded.lost)
 
     @cached_property
     def device_steps(self) -> Mapping[int, DeviceSteps]:
@@ -77,7 +80,7 @@ class RankView:
     @cached_property
     def host(self) -> HostTimeline:
         """The calls of its threads."""
-        return HostTimeline.of(self.trace, self.profiler, self.no_work)
+        return HostTimeline.of(self.trace, self.profiler, self.no_work, self.not_recorded)
 
     @cached_property
     def records(self) -> HostRecords:
@@ -95,9 +98,15 @@ class RankView:
         return unrecorded_of(self.trace)
 
     @cached_property
-    def missing_work(self) -> MissingWork:
-        """What the profile does not hold of its GPU work."""
-        return find_missing_work(self.trace, whole_capture=self.whole_capture)
+    def not_recorded(self) -> IntArray:
+        """When work may have run that left no row: shape (n, 2), sorted and disjoint.
+
+        With the option whole_capture also from the first launch on that may have run after the end.
+        """
+        spans, late_ns = self.unrecorded.spans, self.unrecorded.late_ns
+        if not self.whole_capture or late_ns >= _NEVER:
+            return spans
+        return merged_unions([spans, np.array([[late_ns, _NEVER]], dtype=np.int64)])
 
     @cached_property
     def op_names(self) -> OpNames:
@@ -114,9 +123,7 @@ class RankView:
 
     @cached_property
     def gap_sums(self) -> tuple[GapSums, ...]:
-        """The gaps of `device_ops`, added up; empty where idle time is not known."""
-        if self.missing_work.opaque_launches_n:
-            return ()
+        """The gaps of `device_ops`, added up."""
         return tuple(sum_gaps(ops.gaps, ops.launch_row, self.host) for ops in self.device_ops)
 
     @cached_property
@@ -132,7 +139,7 @@ class RankView:
     @cached_property
     def wall_layers(self) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
         """The full names of its kernels, and the layers of the wall split of each device."""
-        return wall_layers(self.trace, self.profiler, self.no_work)
+        return wall_layers(self.trace, self.profiler, self.not_recorded, self.no_work)
 
     def release(self, *names: str) -> None:
         """Forget what is no longer needed; asked for again, it is made again."""

@@ -25,7 +25,7 @@ def profile_statements(
         known: What some processes lack, by globalPid, where that is known already.
     """
     missing = tuple(work_statements(trace, known))
-    lacking = {said.process for said in missing if said.kind in LACKING}
+    lacking = {said.process for said in missing if said.process and said.kind in LACKING}
     return (*_broken_times(trace), *missing, *diagnostics(trace, lacking))
 
 

@@ -50,7 +50,7 @@ _STREAM_BITS: Final = 32
 _ALL_STREAMS: Final = (1 << _STREAM_BITS) - 1
 _NEVER: Final = int(np.iinfo(np.int64).max)
 _NO_SPANS: Final = np.empty((0, 2), dtype=np.int64)
-_NO_TIMES: Final = np.empty(0, dtype=np.int64)
+_NO_ROWS: Final = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,10 @@ class Unrecorded:
     """The launch calls of one process that left no row, though they may have run.
 
     Attributes:
-        lost_ns: Shape (n,), when the calls of lost kernels and graphs began, ascending.
-        spans: Shape (m, 2), from each to when it had certainly ended: sorted and disjoint. Idle
-            time in them is not known to be idle.
+        lost: Shape (n, 2), by begin, not disjoint: when the call of each lost kernel and graph
+            began, and when the work had certainly ended.
+        spans: Shape (m, 2), their union: sorted and disjoint. Nobody knows whether a device was
+            idle then.
         kernels_n: How many of the lost ones start a kernel; likewise graphs and copies.
         launches_n: All calls that start a kernel or graph, but captured and failed ones.
         late_n: Those of them without a row that may have run after the end of the capture.
@@ -69,7 +70,7 @@ class Unrecorded:
             `copies_cut_n` others may have run after the end.
     """
 
-    lost_ns: IntArray
+    lost: IntArray
     spans: IntArray
     kernels_n: int = 0
     graphs_n: int = 0
@@ -81,7 +82,6 @@ class Unrecorded:
     copies_seen_n: int = 0
     copies_cut_n: int = 0
 
-
     @property
     def lost_n(self) -> dict[str, int]:
         """How many are lost, by what they start; what there is none of is left out."""
@@ -89,7 +89,7 @@ class Unrecorded:
         return {name: count for name, count in counts.items() if count}
 
 
-NOTHING: Final = Unrecorded(_NO_TIMES, _NO_SPANS)
+NOTHING: Final = Unrecorded(_NO_SPANS, _NO_SPANS)
 
 
 def unrecorded_of(rank: RankTrace) -> Unrecorded:
@@ -103,7 +103,7 @@ def find_unrecorded(
     ops: Mapping[str, Table],
     strings: Mapping[int, str],
     waits: Table | None = None,
-    timeless: IntArray = _NO_TIMES,
+    timeless: IntArray = _NO_ROWS,
 ) -> Unrecorded:
     """Count the calls of one process that launch work and left no row, and tell when they ran.
 
@@ -124,7 +124,7 @@ def find_unrecorded(
         copies_n = int(np.count_nonzero(does & COPY))
         launches_n = int(np.count_nonzero(works)) - copies_n
         return Unrecorded(
-            *(_NO_TIMES, _NO_SPANS),
+            *(_NO_SPANS, _NO_SPANS),
             launches_n=launches_n,
             copy_calls_n=copies_n,
             copies_seen_n=copies_n,
@@ -149,9 +149,10 @@ def _judged(calls: LaunchCalls, streams: _Streams) -> Unrecorded:
     spans = union_intervals(calls.start_ns[lost], ended_ns[lost])
     late = calls.missing & ~copies & ~proven
     counted = calls.missing | calls.seen
+    order = np.argsort(calls.start_ns[lost], kind="stable")
     return Unrecorded(
-        lost_ns=np.sort(calls.start_ns[lost]),
-        spans=spans,
+        lost=np.column_stack((calls.start_ns[lost], ended_ns[lost]))[order],
+        spans=union_intervals(calls.start_ns[lost], ended_ns[lost]),
         kernels_n=_count(lost & kernels),
         graphs_n=_count(lost_graphs),
         copies_n=_count(proven & copies & starts_inside(calls.start_ns, spans)),

@@ -34,7 +34,7 @@ def work_statements(trace: Trace, known: Mapping[int, Unrecorded]) -> Iterator[S
         if process in working:
             yield from _lost(work, process)
         elif work.launches_n:
-            silent_n += work.lost_ns.size > 0
+            silent_n += len(work.lost) > 0
             yield from _silent(work, process)
     if silent_n:
         yield Statement("silent_processes", silent_n, launching_n)
@@ -60,9 +60,7 @@ def _lost(work: Unrecorded, process: int) -> Iterator[Statement]:
             name=name,
         )
     if work.late_n:
-        yield Statement(
-            *("cut_work", work.late_n, work.launches_n, process), start_ns=work.late_ns
-        )
+        yield Statement(*("cut_work", work.late_n, work.launches_n, process), start_ns=work.late_ns)
 
 
 def _silent(work: Unrecorded, process: int) -> Iterator[Statement]:

@@ -36,7 +36,6 @@ INCOMPLETE: Final = (
     "lost_work",
     "unrelated_profiles",
     "no_gpu_work",
-    "opaque_graphs",
     "broken_times",
     "unrecorded_work",
 )

@@ -60,9 +60,7 @@ def lost_work(tables: Tables) -> Finding:
     of = partial(claim, tables, kind="lost_work", name=_LAUNCHES)
     told, message = _reasons(tables)
     only_graphs = set(launches["name"]) == {"graph"}
-    advice, record = (
-        (_GRAPHS, "--cuda-graph-trace=node") if only_graphs else (_NOT_KEPT, OF_RULE)
-    )
+    advice, record = (_GRAPHS, "--cuda-graph-trace=node") if only_graphs else (_NOT_KEPT, OF_RULE)
     evidence = [of("lost_n", "capture", "count_n")]
     ranks: Evidence = of("lost_ranks_n", "capture", "file", "distinct")
     if ranks.value > 1:
@@ -84,6 +82,11 @@ def lost_work(tables: Tables) -> Finding:
         record=record if message is None else message.record,
         evidence=tuple(evidence),
     )
+
+
+def silent_files(tables: Tables) -> frozenset[str]:
+    """Return the inputs with a process of which no launched work is recorded."""
+    return frozenset(_of(tables, "silent_processes")["file"])
 
 
 def _of(tables: Tables, kind: str) -> pd.DataFrame:

@@ -17,11 +17,7 @@ from nsys_llm.numeric.grouping import distinct, is_constant, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside
 from nsys_llm.profile.tables import Table, Trace, process_of_thread
 from nsys_llm.trace.attribution import duplicate_keys, join_launches
-from nsys_llm.trace.coverage import (
-    CoverageRow,
-    count_coverage,
-    opaque_launches_n,
-)
+from nsys_llm.trace.coverage import CoverageRow, count_coverage
 from nsys_llm.trace.filters import (
     NVTX_OPTIONS,
     RANGE_OPTIONS,
@@ -182,7 +178,6 @@ def _coverage(
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
-    opaque_n = opaque_launches_n(ops, trace, calls)
     return tuple(
         count_coverage(
             name,
@@ -192,7 +187,6 @@ def _coverage(
             rank,
             name not in trace.absent,
             duplicates,
-            opaque_n,
         )
         for name in ops
     )
