@@ -44,8 +44,8 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         title="{silent_n} of {all_n:process|processes} launched {launches_n:{unit}} that "
         "{launches_n:=was|were} not recorded",
-        details="{names}: the profile has the calls, and no row of their work.[ Nsight Systems "
-        "itself says: {reasons}.]{then}",
+        details="The calls are there, and no row of their work.[ Nsight Systems itself says: "
+        "{reasons}.]{then} Processes: {names}.",
         threshold="a process launched work that must have ended inside the capture, and has no row",
         source=OURS,
         recommendation="{advice}",
@@ -67,9 +67,9 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         title="{lost_n:{unit}} {lost_n:=was|were} launched and not recorded"
         "[, on {lost_ranks_n:rank}][, between {first_ns} and {last_ns}]",
-        details="{names}: each must have ended before the capture did.[ Nsight Systems itself "
-        "says: {reasons}.] Idle time meanwhile is not recorded: it has no cause and no gain, and "
-        "steps with such launches are in no statistic.",
+        details="Each must have ended before the capture did.[ Nsight Systems itself says: "
+        "{reasons}.] Idle time meanwhile is not recorded: it has no cause and no gain, and steps "
+        "with such launches are in no statistic. Processes: {names}.",
         threshold="a launch left no row, and later work of its stream did, or was waited for",
         source=OURS,
         recommendation="{advice}",
