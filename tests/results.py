@@ -29,6 +29,14 @@ RECIPE = "llm_hotspots"
 #: What stands first in PYTHONPATH of children: conftest.py has them draw nothing.
 paths_of_children: tuple[str, ...] = ()
 
+
+def idle_by_cause(tables: Mapping[str, pd.DataFrame], column: str = "idle_ns") -> dict[str, int]:
+    """Return a column of rank_causes of idle_gaps over all GPUs and lengths of gaps, by cause."""
+    causes = tables["rank_causes"]
+    causes = causes[causes["cause"] != "profiler_overhead"]
+    return causes.groupby("cause")[column].sum().to_dict()
+
+
 #: Where `NSYS_RECIPE_PATH` points in a checkout.
 RECIPES_FOLDER = Path(__file__).parents[1] / "recipes"
 

@@ -9,8 +9,6 @@ from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.numeric.intervals import IntArray
 
-from .per_rank.growth import ContextGrowth
-
 
 @dataclass(frozen=True)
 class ServedSteps:
@@ -27,7 +25,6 @@ class ServedSteps:
             graph; 0 in others.
         draft_busy_ns: Shape (drafts,), how long what each draft launched ran; None without any.
         before_ns: Idle time before first operations of steps, in ns, by range.
-        growth: None where contexts do not differ enough, or are not told.
     """
 
     name: str
@@ -38,7 +35,6 @@ class ServedSteps:
     host_idle_ns: IntArray
     draft_busy_ns: IntArray | None
     before_ns: Mapping[str, int]
-    growth: ContextGrowth | None
 
 
 @dataclass(frozen=True)

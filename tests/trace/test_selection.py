@@ -260,8 +260,8 @@ def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls,
         ]
         assert (row.total_n, row.total_ns) == (len(sane), sum(sane))
         assert row.broken_n + row.total_n == len(process_rows)
-        assert row.api_missing_n + row.attributed_n == row.total_n
-        assert row.api_missing_ns + row.attributed_ns == row.total_ns
+        assert row.uncalled_n + row.api_missing_n + row.attributed_n == row.total_n
+        assert row.uncalled_ns + row.api_missing_ns + row.attributed_ns == row.total_ns
         assert row.selected_n <= row.total_n
         assert row.selected_ns <= row.total_ns
     if window is None:

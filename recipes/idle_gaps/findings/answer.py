@@ -66,9 +66,8 @@ def _others(devices: pd.DataFrame) -> str:
     """Return words about the other GPUs."""
     if len(devices) < 2:
         return ""
-    low, high = (
-        format_percent(some) for some in (devices["idle_pct"].min(), devices["idle_pct"].max())
-    )
+    shares = devices["idle_pct"]
+    low, high = format_percent(shares.min()), format_percent(shares.max())
     return f"; the {counted(len(devices), 'GPU')}: {low} to {high}"
 
 

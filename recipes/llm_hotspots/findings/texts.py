@@ -120,6 +120,18 @@ RULES: Final = rules_by_id(
         specificity=OF_CLASS,
     ),
     Rule(
+        "exposed_migrations",
+        scope="copy",
+        title="Exposed {kinds}: {share_pct}",
+        details=f"{_ALONE}.",
+        threshold=f"pages of unified memory that are moved without a kernel; {GAIN}",
+        source=OURS,
+        recommendation="{advice}",
+        window_shows="the longest stretch of copies without a kernel",
+        tables=("memops", "wall"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
         "device_copies",
         scope="copy",
         title="Copies inside the device: {share_pct}",

@@ -37,7 +37,6 @@ from .categories import category_tables, class_columns
 from .launches import launch_tables
 from .memops import memop_columns
 from .overlap import overlap_columns
-from .processes import process_columns
 
 _Names = npt.NDArray[Any]
 
@@ -60,7 +59,6 @@ def tabulate(
     shown = rules.shown_classes(names_of.itertuples(index=False, name=None))
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
-    memops = memop_columns(rows)
     kernels = _kernels(names, everywhere, sources, shown, devices)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     return {
@@ -70,10 +68,9 @@ def tabulate(
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
-        "memops": memops,
+        "memops": memop_columns(rows),
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns(rows),
-        "processes": process_columns(rows, sources, devices, memops),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.kernels,

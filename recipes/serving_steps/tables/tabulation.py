@@ -13,7 +13,7 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import RankServing
 from .batches import batch_rows, batch_step_columns, pace, server_rows
-from .beside import before_rows, growth_rows, speculation
+from .beside import before_rows, speculation
 from .between_tokens import inter_token
 from .cost_model import model_rows, padding
 
@@ -33,7 +33,6 @@ def tabulate(
         "inter_token": [of_rank(rank) | inter_token(steps) for rank, steps in read],
         "before_steps": [row for part in read for row in before_rows(*part)],
         "padding": [of_rank(rank) | row for rank, steps in read if (row := padding(steps))],
-        "context_growth": [row for part in rows for row in growth_rows(*part)],
         "speculation": [of_rank(rank) | row for rank, steps in read if (row := speculation(steps))],
         "batch_steps": batch_step_columns(served),
     }

@@ -93,6 +93,11 @@ RULES: Final = rules_by_id(
         recommendation="Look at these launches (table `outliers`) in the timeline: the clock of "
         "the GPU, another process on it, or data that only these launches have.",
         cases={
+            "pages": Case(
+                title="Waiting for {pages}, {kernel:quoted} takes over twice its median in "
+                "{share_pct} of its launches on rank {rank}",
+                recommendation="{advice}",
+            ),
             "beside": Case(
                 recommendation="They run beside other work: move the copies or kernels of "
                 "`outliers.beside` to another time, or give them fewer SMs, and see whether the "

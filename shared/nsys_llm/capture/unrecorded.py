@@ -298,7 +298,7 @@ def _stream_of(op: Table) -> IntArray:
 
 
 def _waited_for(waits: Table, ids: IntArray) -> IntArray:
-    """Return the stream that CUPTI says was waited for, by correlation id; `_ANY` if it does not."""
+    """Return the stream that CUPTI says was waited for, by correlation id; `_ANY` for no word."""
     order = np.argsort(waits["correlation_id"], kind="stable")
     sorted_ids = waits["correlation_id"][order]
     at = order[np.minimum(np.searchsorted(sorted_ids, ids), order.size - 1)]

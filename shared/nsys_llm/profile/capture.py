@@ -20,6 +20,7 @@ from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import read_table
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import process_of_thread
+from nsys_llm.profile.unknown_tables import unknown_tables
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, secret_names
 
 #: Environment variables that hold a rank, in the order in which they are believed.
@@ -65,6 +66,7 @@ class CaptureFacts:
         session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
         paranoid_level: Linux' kernel.perf_event_paranoid.
+        unknown_tables: What is there in a form not known, see `profile.unknown_tables`.
     """
 
     host: str | None
@@ -85,6 +87,7 @@ class CaptureFacts:
     session: str | None = None
     sample_period_ns: int = 0
     paranoid_level: int | None = None
+    unknown_tables: tuple[tuple[str, str], ...] = ()
 
     @property
     def schema_note(self) -> str | None:
@@ -134,6 +137,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=int(period) if is_time else 0,
         paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
+        unknown_tables=unknown_tables(profile),
     )
 
 

@@ -29,7 +29,13 @@ def capture_findings(tables: Tables) -> list[Finding]:
 
 def _said(kind: str, tables: Tables) -> Finding:
     rows = tables["capture"][tables["capture"]["kind"] == kind]
-    return RULES[kind].finding(fields={"names": named_files(rows)}, evidence=_counts(kind, tables))
+    by_name = rows.dropna(subset=["name"]).groupby("name", sort=False)["count_n"].sum()
+    kinds = ", ".join(
+        f"{quoted(name)}" if kind == "unknown_table" else f"{count:,} {name}"
+        for name, count in by_name.items()
+    )
+    fields = {"names": named_files(rows), "kinds": kinds}
+    return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
 
 
 def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:
@@ -46,6 +52,7 @@ def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:
 
 
 def named_files(rows: pd.DataFrame) -> str:
+    """Return the inputs that some statements are about."""
     files = list(dict.fromkeys(rows["file"]))
     more_n = len(files) - _MOST_NAMED
     return ", ".join(map(quoted, files[:_MOST_NAMED])) + f" and {more_n:,} more" * (more_n > 0)

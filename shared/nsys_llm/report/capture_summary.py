@@ -182,7 +182,7 @@ def unrecorded(run: Run) -> list[Unrecorded]:
     items = []
     readable = [profile for profile in run.profiles if profile.reason is None]
     for read in run.manifest.reads:
-        lacking = [profile for profile in readable if read.table in profile.absent_tables]
+        lacking = [profile for profile in readable if _lacks(profile, read.table)]
         if not lacking or not read.capture:
             continue
         if read.capture == _CUDA and all(
@@ -191,6 +191,12 @@ def unrecorded(run: Run) -> list[Unrecorded]:
             continue
         items.append(Unrecorded(f"{read.lost}{_who(len(lacking), len(readable))}", read.capture))
     return [*items, *_forbidden_samples(run, readable)]
+
+
+def _lacks(profile: ProfileOutcome, table: str) -> bool:
+    """Return whether a profile does not have a table, in no form whatever."""
+    unknown = profile.facts.unknown_tables if profile.facts is not None else ()
+    return table in profile.absent_tables and all(name != table for name, _ in unknown)
 
 
 def _forbidden_samples(run: Run, readable: Sequence[ProfileOutcome]) -> Iterable[Unrecorded]:

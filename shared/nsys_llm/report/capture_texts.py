@@ -31,6 +31,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     "lost_work": Kind(limits=True, follows="idle time there is not known to be idle"),
     "unawaited_work": Kind(limits=False, follows="this process is in no number"),
     "broken_times": Kind(limits=True, follows="these operations are in no number"),
+    "unknown_table": Kind(limits=True, follows="what it holds is in no number"),
+    "page_migrations": Kind(limits=False, follows="no call launches them"),
     "cut_work": Kind(limits=False, follows="their work is in no number"),
     "nsys_message": Kind(limits=False, follows="it may be why work is missing"),
     "unknown_messages": Kind(limits=False, follows="nothing"),
@@ -110,6 +112,31 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Sums and counts lack these operations. Record again, with a newer Nsight "
         "Systems where there is one.",
+        tables=("capture",),
+    ),
+    Rule(
+        "unknown_table",
+        scope="run",
+        kind=CAPTURE,
+        title="{count_n:table} of the export {count_n:=is|are} in a form that is not known here",
+        details="{names}: {kinds}. What they hold is in no number.",
+        threshold="a table that is named like one that is read, or payloads of NVTX in columns or "
+        "tables of their own",
+        source=OURS,
+        recommendation="Export the profile with an older Nsight Systems, or update this package.",
+        tables=("capture",),
+    ),
+    Rule(
+        "page_migrations",
+        scope="run",
+        kind=CAPTURE,
+        title="{count_n} copies are pages of unified memory that the driver moved",
+        details="No call launches them. {names}: {kinds}.",
+        threshold="a copy is a migration of unified memory",
+        source="CUPTI's copy kinds",
+        recommendation="Kernels wait for pages that are not there. Prefetch them "
+        "(cudaMemPrefetchAsync), advise where they are used (cudaMemAdvise), or keep the data in "
+        "device memory.",
         tables=("capture",),
     ),
 )

@@ -37,6 +37,7 @@ INCOMPLETE: Final = (
     "unrelated_profiles",
     "no_gpu_work",
     "broken_times",
+    "unknown_table",
     "unrecorded_work",
 )
 #: The last of them: idle time and what bounds a run are then not what tables of operations say.

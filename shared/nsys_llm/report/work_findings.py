@@ -1,4 +1,4 @@
-"""What is said of GPU work that was launched and not recorded, with the reason where one is told."""
+"""What is said of GPU work that was launched and not recorded, with the reason if one is told."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _outcome(profile: ProfileInput, export_dir: str | None) -> ProfileOutcome:
         facts,
         tuple(RankOutcome(key, (), (), ()) for key in keys),
         tuple(sorted(trace.absent)),
-        statements=profile_statements(trace),
+        statements=profile_statements(trace, facts),
     )
 
 

@@ -116,7 +116,8 @@ def _add_show(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CONDITION",
-        help="Only rows that match: 'rank = 2', 'gain_pct >= 3'. Repeatable.",
+        help="Only rows that match: 'rank = 2', 'gain_pct >= 3', 'name ~ TEXT' (a part of the name "
+        "in any case, or re:EXPRESSION). Repeatable.",
     )
     command.add_argument(
         "--columns", metavar="NAMES", help="Only these columns, comma separated, in this order."

@@ -124,7 +124,7 @@ def _map_profile(
         export=export,
         cut_names_n=trace.cut_names_n,
         left_out_n=len(processes) - len(chosen),
-        statements=profile_statements(trace, lacking),
+        statements=profile_statements(trace, facts, lacking),
     )
     return outcome, partials
 

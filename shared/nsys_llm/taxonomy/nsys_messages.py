@@ -1,4 +1,4 @@
-"""What Nsight Systems says of a capture itself: the messages that are known, `nsys_messages.json`."""
+"""What Nsight Systems says of a capture itself: the known messages, `data/nsys_messages.json`."""
 
 from __future__ import annotations
 

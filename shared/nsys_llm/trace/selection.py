@@ -16,6 +16,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct, is_constant, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside
 from nsys_llm.profile.tables import Table, Trace, process_of_thread
+from nsys_llm.taxonomy.cuda_codes import migration_kinds
 from nsys_llm.trace.attribution import duplicate_keys, join_launches
 from nsys_llm.trace.coverage import CoverageRow, count_coverage
 from nsys_llm.trace.filters import (
@@ -163,6 +164,8 @@ def _rows(
         if not sound.all():
             broken = _with_launches(rank_tables[name].take(~sound), calls)
             timeless.append(broken["launch_row"][broken["launch_row"] >= 0])
+    if "memcpys" in ops:
+        ops["memcpys"] = _with_migrations(ops["memcpys"])
     return rank_tables, ops, np.concatenate(timeless)
 
 
@@ -257,6 +260,16 @@ def _with_launches(op: Table, calls: Table | None) -> Table:
         rows = join_launches(op["correlation_id"], calls["correlation_id"], starts)
     # Kept as long as the trace: a table of 2^31 rows does not fit into memory.
     return op.plus(launch_row=rows.astype(np.int32))
+
+
+def _with_migrations(copies: Table) -> Table:
+    """Return copies whose kind also says why a page was migrated."""
+    if "migration_cause" not in copies:
+        return copies
+    causes = copies["migration_cause"]
+    if is_constant(causes) and causes[0] <= 0:
+        return copies
+    return copies.plus(copy_kind=migration_kinds(copies["copy_kind"], causes))
 
 
 def _without_nodes(ops: Mapping[str, Table]) -> Table:

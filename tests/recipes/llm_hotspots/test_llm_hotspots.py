@@ -128,17 +128,6 @@ def test_categories_sum_their_kernels_up_and_state_what_no_rule_knows(tables):
         "total_pct": [100 * 21 / 34, 100 * 6 / 34, 100 * 7 / 34],
         "busy_pct": [100 * 19 / 29, 100 * 6 / 29, 100 * 4 / 29],
     }
-    assert plain(tables["rank_categories"]) == {
-        "rank": [0, 0, 1, 1],
-        "file": ["rank0", "rank0", "rank1", "rank1"],
-        "category": ["gemm", "communication", "gemm", "unmatched"],
-        "kernels_n": [1, 1, 1, 1],
-        "launches_n": [2, 2, 1, 1],
-        "total_ns": [12, 7, 9, 6],
-        "exclusive_ns": [10, 4, 9, 6],
-        "total_pct": [100 * 12 / 19, 100 * 7 / 19, 60.0, 40.0],
-        "busy_pct": [100 * 10 / 14, 100 * 4 / 14, 60.0, 40.0],
-    }
     assert plain(tables["rules"]) == {
         "rule_id": ["generic.nvjet_split_k", "unmatched", "generic.nccl_all_reduce"],
         "category": ["gemm", "unmatched", "communication"],
@@ -150,6 +139,21 @@ def test_categories_sum_their_kernels_up_and_state_what_no_rule_knows(tables):
         "exclusive_ns": [19, 6, 4],
         "example": [S, M, N],
     }
+
+
+def test_operations_add_up_and_unknown_ones_have_rows_of_their_own(tmp_path):
+    names = ["nvjet_tst_192x192", "nvjet_tst_64x8", "mystery", "void flash_fwd_kernel<int>(int)"]
+    trace = TraceBuilder()
+    for index, name in enumerate(names):
+        trace.kernel(name, start_ns=10 * index, duration_ns=1 << index)
+    tables = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
+    table = tables["operations"]
+    by_name = {row[0]: row[1:] for row in rows(table, "operation category kernels_n total_ns")}
+    assert by_name["GEMM (cuBLAS nvjet)"] == ("gemm", 2, 1 + 2)
+    assert by_name[None] == ("unmatched", 1, 4)
+    for name in ("launches_n", "total_ns", "exclusive_ns"):
+        assert table[name].sum() == tables["categories"][name].sum()
+    assert table["busy_pct"].sum() == pytest.approx(100)
 
 
 def test_nvjet_names_are_decoded(tables):
@@ -181,7 +185,7 @@ def test_coverage_adds_up_to_all_operations(tables):
         "selected_n": [4, 1, 0, 0, 2, 0, 1, 0],
         "selected_ns": [19, 6, 0, 0, 15, 0, 2, 0],
         **{f"{name}_n": zero for name in odd.split()},
-        **{f"api_cut_{what}": zero for what in ("n", "ns")},
+        **{f"{part}_{what}": zero for part in ("api_cut", "uncalled") for what in ("n", "ns")},
         **{f"early_start_{what}": zero for what in ("n", "p99_ns", "max_ns")},
         "opaque_graph_launches_n": [None, None, None, 0] * 2,
     }

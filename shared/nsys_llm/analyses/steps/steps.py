@@ -120,7 +120,8 @@ class Steps(StepSpans):
 
         E_k is the latest end of an operation of steps 0 to k, and of what they launched that left
         no row, E_-1 the start of step 0 or the end of what was launched before it, whichever is
-        later: windows add up, however steps interleave. A step without an operation that ends later than all before has length 0.
+        later: windows add up, however steps interleave. A step without an operation that ends
+        later than all before has length 0.
         """
         if device_id not in self._windows_ns:  # two threads may both make them: equal values
             windows = self._made_windows_ns(device_id)

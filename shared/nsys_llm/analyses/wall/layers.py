@@ -2,8 +2,8 @@
 
 The classes take time in the order of `WALL_CLASSES`: what computes, then communication beside which
 nothing computes, then copies and fills beside neither, then the profiler's own work while the
-device runs nothing, then when work may have run that left no row. What no layer has is idle. Of kernels that compute at the same time, the one
-that began first has the time.
+device runs nothing, then when work may have run that left no row. What no layer has is idle. Of
+kernels that compute at the same time, the one that began first has the time.
 
 All operations of a device count, before any filter: what else the GPU did then, it did.
 """
@@ -82,7 +82,7 @@ def wall_layers(
     return names, layers
 
 
-def first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
+def _first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
     """Give each nanosecond of a union to the interval that began first.
 
     Args:
@@ -121,7 +121,7 @@ def _device_layers(
             _Operations.of(trace, "graph_traces", device, graphs),
         ]
     )
-    compute, label = first_come_pieces(times_ns, label)
+    compute, label = _first_come_pieces(times_ns, label)
     talking, _ = _joined([_Operations.of(trace, "kernels", device, code, reported)])
     copies = [_Operations.of(trace, name, device) for name in ("memcpys", "memsets")]
     moving, _ = _joined(copies)
