@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +25,8 @@ from nsys_llm.capture.unrecorded import Unrecorded, unrecorded_of
 from nsys_llm.numeric.intervals import IntArray, merged_unions
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import LARGEST_TIME_NS, RankTrace
 from nsys_llm.trace.steps import DeviceSteps
-
-_NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
@@ -101,12 +99,13 @@ class RankView:
     def not_recorded(self) -> IntArray:
         """When work may have run that left no row: shape (n, 2), sorted and disjoint.
 
-        With the option whole_capture also from the first launch on that may have run after the end.
+        Also after the last operation, where launches may have run after the end of the capture.
         """
-        spans, late_ns = self.unrecorded.spans, self.unrecorded.late_ns
-        if not self.whole_capture or late_ns >= _NEVER:
-            return spans
-        return merged_unions([spans, np.array([[late_ns, _NEVER]], dtype=np.int64)])
+        work = self.unrecorded
+        if not work.late_n:
+            return work.spans
+        end_ns = max(work.late_ns, self.trace.last_end_ns)
+        return merged_unions([work.spans, np.array([[end_ns, LARGEST_TIME_NS]], dtype=np.int64)])
 
     @cached_property
     def op_names(self) -> OpNames:

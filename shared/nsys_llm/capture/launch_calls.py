@@ -25,6 +25,7 @@ from nsys_llm.trace.rank_trace import sane_times
 
 #: What a call does, as bits.
 KERNEL, GRAPH, COPY, WAITS_STREAM, WAITS_ALL, _BEGINS, _ENDS = (1 << bit for bit in range(7))
+_DRIVER: Final = 1 << 7
 WORK: Final = KERNEL | GRAPH | COPY
 WAITS: Final = WAITS_STREAM | WAITS_ALL
 
@@ -39,6 +40,7 @@ _HINTS: Final = re.compile("Prefetch|Discard")
 _BLOCKING_COPY: Final = re.compile("(?!.*DtoD).*Memcpy")
 _STREAM_WAIT: Final = re.compile("StreamSynchronize")
 _WIDE_WAIT: Final = re.compile("(Device|Thread|Ctx)Synchronize")
+_OF_DRIVER: Final = re.compile("cu(?!da)")
 _CAPTURE: Final = re.compile("Stream(Begin|End)Capture")
 #: More than a thread nests captures.
 _FAR: Final = 1 << 40
@@ -128,17 +130,21 @@ def _bits(name: str) -> int:
         bits |= WAITS_STREAM
     if edge := _CAPTURE.search(name):
         bits |= _BEGINS if edge[1] == "Begin" else _ENDS
-    return bits
+    return bits | _DRIVER if bits & WORK and _OF_DRIVER.match(name) else bits
 
 
 def _nested(bits: IntArray, thread: IntArray, starts: IntArray, ends: IntArray, seen: Mask) -> Mask:
-    """Return the calls that are inside of another that launches, or around one that left a row."""
+    """Return the calls of the driver inside of one of the runtime that does the same, or around.
+
+    Of two such calls one has the row; where none has, the driver's is left out.
+    """
     work = np.flatnonzero(bits & WORK)
     nested = np.zeros(bits.size, dtype=bool)
-    outer, inner = work[:-1], work[1:]
-    inside = (thread[outer] == thread[inner]) & (starts[inner] < ends[outer])
-    nested[inner[inside]] = True
-    nested[outer[inside & seen[inner]]] = True
+    first, second = work[:-1], work[1:]
+    pair = (thread[first] == thread[second]) & (starts[second] <= ends[first])
+    pair &= ((bits[first] ^ bits[second]) & _DRIVER) != 0
+    for one, other in ((first[pair], second[pair]), (second[pair], first[pair])):
+        nested[one[seen[other] | (~seen[one] & ((bits[one] & _DRIVER) != 0))]] = True
     return nested
 
 
