@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from effort import nightly_but
-from planted import coverage, frame_of
+from planted import frame_of
 from results import rows, tables_of
 from trace_builder import TraceBuilder
 

@@ -159,7 +159,6 @@ def test_without_api_calls_every_launch_is_missing():
     assert coverage["kernel"].api_missing_n == 1
 
 
-
 def test_coverage_tells_absent_tables_from_empty_ones_and_rows_of_no_process():
     profile = trace(op(0, 1, global_pid=NULL_INT))
     profile = Trace(profile.tables, frozenset({"memsets"}), STRINGS)

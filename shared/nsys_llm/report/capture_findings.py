@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,11 @@ def capture_findings(tables: Tables) -> list[Finding]:
         for kind in KINDS
         if kind in there and kind in RULES
     ]
+
+
+def limiting(findings: Iterable[Finding]) -> Finding | None:
+    """Return the first remark that limits what can be said of a run; None where none does."""
+    return next((some for some in findings if some.rule in KINDS and KINDS[some.rule].limits), None)
 
 
 def _said(kind: str, tables: Tables) -> Finding:

@@ -26,9 +26,9 @@ class Kind:
 
 #: By kind, in the order in which they are said.
 KINDS: Final[Mapping[str, Kind]] = {
-    "silent_processes": Kind(limits=True, follows="ranks cannot be compared"),
+    "silent_processes": Kind(limits=True, follows="no rank can be compared with them"),
     "silent_work": Kind(limits=True, follows="this process is in no number"),
-    "lost_work": Kind(limits=True, follows="idle time there is not known to be idle"),
+    "lost_work": Kind(limits=True, follows="what looks idle there may be none"),
     "unawaited_work": Kind(limits=False, follows="this process is in no number"),
     "broken_times": Kind(limits=True, follows="these operations are in no number"),
     "unknown_table": Kind(limits=True, follows="what it holds is in no number"),
