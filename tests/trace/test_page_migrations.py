@@ -17,8 +17,8 @@ BY_FAULT = "page migration HtoD by page fault"
 def world(path, *, migrated, cause=2):
     """Forty kernels of 40 us, of which four take 400 us beside 25 moves of 64 KiB.
 
-    The host works for 100 us between them, and three pages come back meanwhile. Moves are migrations
-    or copies that a call launches.
+    The host works for 100 us between them, and three pages come back meanwhile. Moves are
+    migrations, or copies that a call launches.
     """
     trace, now_ns = TraceBuilder(), 100 * US
     for number in range(40):

@@ -18,6 +18,7 @@ from nsys_llm.report.walls import (
     Walls,
     host_cause,
     host_subject,
+    of_span,
     share_of,
     span_of,
     usual_loss_ns,
@@ -229,14 +230,10 @@ def _lost(
     """Return the idle time of some causes, in short gaps or in all, its share, and the span."""
     if not is_short:
         return share_of(tables, gpu, "lost_ns", IDLE, *causes)
-    span, lows = span_of(tables, gpu), tables["rank_causes"]["low_ns"]
+    lows = tables["rank_causes"]["low_ns"]
     short = tuple(lows[lows < MICRO_GAP_NS].unique().tolist())
     where = {"rank": gpu[0], "device_id": gpu[1], "cause": causes, "low_ns": short}
-    lost, share = (
-        claim(tables, name, "rank_causes", "idle_ns", "sum", over, **where)
-        for name, over in (("lost_ns", None), ("share_pct", span))
-    )
-    return lost, share, span
+    return of_span(tables, gpu, "lost_ns", "rank_causes", "idle_ns", **where)
 
 
 def _parts(rows: Sequence[Record]) -> str:

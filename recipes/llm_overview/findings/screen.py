@@ -10,7 +10,7 @@ from nsys_llm.report.findings import INCOMPLETE
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.taxonomy.step_names import GRAPH
-from nsys_llm.view.text import counted, first_sentence, format_ns
+from nsys_llm.view.text import counted, first_sentence, format_ns, quoted
 
 from ..tables.ranks import mean_step_ns
 from ..tables.views import step_unit
@@ -96,6 +96,10 @@ def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
     usual = f"{counted(steps_n - longer_n, unit)} of {format_ns(row['usual_step_ns'])}"
+    beyond_ns = longer_n * (row["longer_step_ns"] - row["usual_step_ns"])
+    if 2 * (row["beside_n"] or 0) * (row["beside_ns"] or 0.0) >= beyond_ns:
+        name = quoted(row["beside_name"].removesuffix("#").strip())
+        return [usual, f"{name} {row['beside_n']} of {format_ns(row['beside_ns'])}"]
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
 
 

@@ -14,17 +14,16 @@ from nsys_llm.analyses.steps.step_times import draft_busy_ns, host_idle_ns, step
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import detect_engine
-from nsys_llm.trace.by_rank import ByRank
 from nsys_llm.trace.coded_names import coded_names
 
-from ..partials import RankServing, ServedSteps
+from ..partials import RankServing, ServedSteps, ServingPartial
 from .before_steps import idle_before_steps
 
 #: One in so many steps, that with most idle time, may be a pause, which no graph would save.
 _UNUSUAL: Final = 20
 
 
-def map_rank(view: RankView) -> ByRank[RankServing]:
+def map_rank(view: RankView) -> ServingPartial:
     """Reduce one rank; without a step of an engine's format only its engine is kept."""
     trace, steps = view.trace, view.steps
     kernels, _ = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
@@ -32,7 +31,7 @@ def map_rank(view: RankView) -> ByRank[RankServing]:
     if steps is not None and batches is not None:
         served = _served(view, steps, batches)
     device_id = min(trace.device_ids, default=0)
-    return ByRank({view.key: RankServing(detect_engine(kernels), device_id, served)})
+    return ServingPartial({view.key: RankServing(detect_engine(kernels), device_id, served)})
 
 
 def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:

@@ -8,10 +8,10 @@ from typing import Literal
 #: What GPUs are idle for, of one rank's host or of all.
 IdleCause = Literal["host", "wait", "queued", "dependency", "module_load", "allocation"]
 #: What other ranks wait for.
-WaitedFor = Literal["rank", "stage", "schedule", "experts"]
+WaitedFor = Literal["rank", "stage", "schedule", "experts", "link"]
 #: The place is where or when time goes, and not why.
 CauseKind = Literal[
-    IdleCause, WaitedFor, "kernels", "copies", "transfer", "link", "waiting", "profiler", "place"
+    IdleCause, WaitedFor, "kernels", "copies", "transfer", "waiting", "profiler", "place"
 ]
 ChangeKind = Literal[
     "kernels",  # shorter ones; name: the lever, None where no usual size is known
@@ -22,9 +22,11 @@ ChangeKind = Literal[
     "host_part",  # the same in some steps, time_ns: idle time by host causes in them
     "wait",  # removed; name: the API function
     "rank",  # like its peers
+    "load",  # as much to do as its peers have
     "stages",  # of a pipeline, evened
     "microbatches",  # more of them in a step
     "experts",  # evened
+    "known",  # made as another is, time_ns: at most what that gains
     "queued",  # half as many kernels in a row
     "idle",  # start-up, allocations; name: the causes of idle time, joined by commas
     "roofline",  # as near to what the hardware can do as others come; time_ns: what that gains

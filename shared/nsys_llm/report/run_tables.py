@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
-from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
@@ -163,13 +162,8 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
 def job_walls(run: Run) -> JobWalls:
     """Return the wall splits of a run, with what its recipe knows of them."""
     ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
-    step = common_step({key: rank.wall.step for key, rank in ranks.items()})
     walls = {
-        (key, wall.device_id): wall
-        if step is None or key in step.others or wall.work is None
-        else replace(wall, work=replace(wall.work, warmup_n=step.warmup_n))
-        for key, rank in ranks.items()
-        for wall in rank.wall.devices
+        (key, wall.device_id): wall for key, rank in ranks.items() for wall in rank.wall.devices
     }
     names = {name for rank in ranks.values() for name in rank.wall.kernel_names}
     mapped = tuple(rank for rank in run.ranks if rank.key in ranks)

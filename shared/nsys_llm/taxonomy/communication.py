@@ -59,6 +59,20 @@ def operation_of(name: str) -> str:
     return next((operation for operation, pattern in _OPERATIONS if pattern.search(name)), OTHER)
 
 
+#: Kernels that are compiled for a number of ranks: their first number, behind types.
+_MEMBERS: Final = re.compile(
+    r"(?:cross_device_reduce|allreduce_fusion_kernel|intranode::(?:dispatch|combine))\w{0,99}"
+    r"<(?:[^<>]{0,300}?[ ,])??(?:\(int\))?(\d{1,4})[,>]"
+)
+
+
+@lru_cache(maxsize=_REMEMBERED_NAMES)
+def members_n(name: str) -> int:
+    """Return how many ranks a kernel is compiled for; 0 where its name does not tell."""
+    told = _MEMBERS.search(name)
+    return 0 if told is None else int(told[1])
+
+
 #: Kernels that only send, or only receive; NCCL's own do both.
 _DIRECTION: Final = re.compile(r"nccl\w{0,99}_(send|recv)(?![a-z])", re.IGNORECASE)
 

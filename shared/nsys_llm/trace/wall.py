@@ -9,7 +9,7 @@ from typing import Final
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.steps import DeviceSteps, StepKind
+from nsys_llm.trace.steps import DeviceSteps, OtherSteps, StepKind
 
 #: One device of one rank.
 WallKey = tuple[RankKey, int]
@@ -35,6 +35,8 @@ class DeviceWork(DeviceSteps):
         names: Full names of its kernels, communication among them.
         launches: Shape (rows, 9): code of the name, grid and block (0 where they are not read),
             launches, and the sum of their durations in ns; after all filters.
+        requests: Shape (steps,), in the batch of each step as its name tells; -1 where it does
+            not. None without such names.
     """
 
     compute_ns: IntArray
@@ -42,6 +44,7 @@ class DeviceWork(DeviceSteps):
     names: tuple[str, ...]
     launches: IntArray
     has_shapes: bool
+    requests: IntArray | None = None
 
 
 @dataclass(frozen=True)
@@ -93,12 +96,14 @@ class RankWall:
 
     Attributes:
         kernel_names: All full names of its kernels, before any filter: they tell the engine.
-        step: What its steps are; None without, or where the recipe compares no ranks.
+        step: What its steps are; None without, or where its recipe looks at none.
+        beside: What repeats beside them; None without, or where steps are alike.
     """
 
     kernel_names: tuple[str, ...] = ()
     devices: tuple[DeviceWall, ...] = ()
     step: StepKind | None = None
+    beside: OtherSteps | None = None
 
 
 #: All devices of all ranks.

@@ -3,7 +3,8 @@
 Devices are compared by place in their ranks. Two that take part in matched collectives together,
 directly or through others, do the same operations of a model; experts may have other shapes. Two
 that have nothing in common have to launch the same kernels with the same grids and blocks: servers
-with other requests do not. Stages of a pipeline may launch the same kernels, and are no peers.
+with other requests do not, and are compared where the names of their steps tell of batches. Stages
+of a pipeline may launch the same kernels, and are no peers.
 """
 
 from __future__ import annotations
@@ -43,6 +44,14 @@ class Gpu:
     def key(self) -> tuple[Any, int]:
         """Its rank and device."""
         return self.rank.key, self.wall.device_id
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Launches of kernels that compute, and the blocks of their grids."""
+        rows = self.work.launches
+        computes = np.array([not is_communication(name) for name in self.work.names], dtype=bool)
+        rows = rows[computes[rows[:, 0]]] if len(rows) else rows
+        return int(rows[:, 7].sum()), int((rows[:, 1:4].prod(axis=1) * rows[:, 7]).sum())
 
     @property
     def steps_n(self) -> float:
@@ -138,5 +147,19 @@ def _alike(gpu: Gpu, other: Gpu, together: bool | None) -> bool:
         less_n, more_n = sorted(sum(it.operations.values()) for it in (gpu, other))
         shared_n = in_common(gpu.operations, other.operations)
         return shared_n >= COMMON * less_n if less_n else not more_n
-    known = gpu.work.has_shapes and other.work.has_shapes
+    works = gpu.work, other.work
+    if all(work.requests is not None and (work.requests >= 0).all() for work in works):
+        # Engines of one model, whose grids are as large as their batches.
+        return _share(gpu.kernels, other.kernels) >= COMMON
+    known = all(work.has_shapes for work in works)
     return known and in_common(gpu.shapes, other.shapes) >= COMMON
+
+
+def _share(some: Mapping[str, IntArray], others: Mapping[str, IntArray]) -> float:
+    """Return what two mixes of kernels have in common by launches, each of its own, 0 to 1."""
+    every_n = [sum(int(row[0]) for row in mix.values()) or 1 for mix in (some, others)]
+    mixes = [
+        {name: row[0] / whole_n for name, row in mix.items()}
+        for mix, whole_n in zip((some, others), every_n, strict=True)
+    ]
+    return in_common(*mixes)

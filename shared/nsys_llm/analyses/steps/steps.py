@@ -79,6 +79,7 @@ class Steps(StepSpans):
             device runs in it what was launched before the capture; and all of its work is recorded.
         unrecorded: Which launched work that left no row.
         begin: The first that take far longer than the others of their kind.
+        warmup_n: How many of the first are warm-up: as far as this rank tells, or as all ranks do.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all.
@@ -88,6 +89,7 @@ class Steps(StepSpans):
     full: _Mask
     unrecorded: _Mask
     begin: SlowBegin
+    warmup_n: int
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
     lost_end_ns: IntArray
@@ -98,11 +100,6 @@ class Steps(StepSpans):
         """What they are."""
         lost_n = int(np.count_nonzero(self.unrecorded))
         return StepKind(self.name, self.unit, self.source, len(self), self.begin, lost_n)
-
-    @property
-    def warmup_n(self) -> int:
-        """How many of the first are warm-up, as far as this rank tells."""
-        return warmup_n([self.begin])
 
     @property
     def warmup(self) -> _Mask:
@@ -170,11 +167,13 @@ def with_operations(
         np.maximum.at(lost_end_ns, inside[inside >= 0], lost[inside >= 0, 1])
     unrecorded = lost_end_ns > NULL_INT
     full = spans.closed & (spans.end_ns <= cut_from_ns) & ~unrecorded
+    begin = slow_begin(spans.end_ns - spans.start_ns, kind, full)
     return Steps(
         **vars(spans),
         full=full,
         unrecorded=unrecorded,
-        begin=slow_begin(spans.end_ns - spans.start_ns, kind, full),
+        begin=begin,
+        warmup_n=warmup_n([begin]),
         step=step,
         ops=ops.unread(),
         lost_end_ns=lost_end_ns,
