@@ -63,6 +63,18 @@ def test_a_process_without_rows_has_lost_what_it_waited_for():
     assert judged(process)[0].kernels_n == 40
 
 
+def test_waits_for_events_tell_of_a_process_without_rows():
+    process = Process()
+    for row in (False,) * 6:
+        for _ in range(10):
+            process.work(row=row)
+        process.call("cudaEventRecord_v3020")
+        process.call("cudaEventSynchronize_v3020", ns=300 * US)
+    found, _, _ = judged(process)
+    # The last step's event may not be the one that was waited for.
+    assert (found.kernels_n, found.late_n) == (50, 10)
+
+
 def random_run(random: Random, *, streams_n: int, lost_n: int = 0) -> Process:
     """Return a run of one or two threads, each with some streams, shallow and deep."""
     process = Process()

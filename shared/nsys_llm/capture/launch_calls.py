@@ -25,7 +25,7 @@ from nsys_llm.trace.rank_trace import sane_times
 
 #: What a call does, as bits.
 KERNEL, GRAPH, COPY, WAITS_STREAM, WAITS_ALL, _BEGINS, _ENDS = (1 << bit for bit in range(7))
-_DRIVER: Final = 1 << 7
+WAITS_EVENT, RECORDS_EVENT, _DRIVER = (1 << bit for bit in range(7, 10))
 WORK: Final = KERNEL | GRAPH | COPY
 WAITS: Final = WAITS_STREAM | WAITS_ALL
 
@@ -39,6 +39,7 @@ _OF_CLASS: Final = {
 _HINTS: Final = re.compile("Prefetch|Discard")
 _BLOCKING_COPY: Final = re.compile("(?!.*DtoD).*Memcpy")
 _STREAM_WAIT: Final = re.compile("StreamSynchronize")
+_EVENT: Final = re.compile("Event(Synchronize|Record)")
 _WIDE_WAIT: Final = re.compile("(Device|Thread|Ctx)Synchronize")
 _OF_DRIVER: Final = re.compile("cu(?!da)")
 _CAPTURE: Final = re.compile("Stream(Begin|End)Capture")
@@ -55,7 +56,7 @@ class LaunchCalls:
 
     Attributes:
         row: In the table of calls.
-        does: Bits of `KERNEL`, `GRAPH`, `COPY`, `WAITS_STREAM` and `WAITS_ALL`.
+        does: Bits of the constants above.
         thread: A code.
         seen: Whether an operation of it is recorded.
         missing: Whether it starts work, left no row, and not by nature.
@@ -128,6 +129,8 @@ def _bits(name: str) -> int:
         bits |= WAITS_ALL * bool(_WIDE_WAIT.search(name))
     if api_class == "sync_memop" and _BLOCKING_COPY.match(name):
         bits |= WAITS_STREAM
+    if event := _EVENT.search(name):
+        bits |= WAITS_EVENT if event[1] == "Synchronize" else RECORDS_EVENT
     if edge := _CAPTURE.search(name):
         bits |= _BEGINS if edge[1] == "Begin" else _ENDS
     return bits | _DRIVER if bits & WORK and _OF_DRIVER.match(name) else bits

@@ -2,7 +2,8 @@
 
 Work is lost if it must have ended inside the capture: a stream runs its work in order, so it has
 where a later call of its stream left a row, or where a wait for the stream, the context or the
-device began after the call and returned. What is not proven so may have run after the end.
+device began after the call and returned. Of a process without any row a wait for an event counts
+too, where two were recorded in between. What is not proven so may have run after the end.
 
 An export does not say in which stream a call put its work if that left no row. It is taken for that
 of the thread's last work of the kind; for the thread's next one where there is none before; else
@@ -26,8 +27,10 @@ from nsys_llm.capture.launch_calls import (
     COPY,
     GRAPH,
     KERNEL,
+    RECORDS_EVENT,
     WAITS,
     WAITS_ALL,
+    WAITS_EVENT,
     WAITS_STREAM,
     WORK,
     LaunchCalls,
@@ -259,7 +262,21 @@ class _Streams:
         for thread in distinct(threads).tolist():
             some, theirs = threads == thread, anybody | (self.calls.thread == thread)
             ended[some] = self._waits(theirs).after(self.calls.start_ns[places[some]])
+        if anybody:
+            ended = np.minimum(ended, self._event_waits().after(self.calls.start_ns[places]))
         return ended
+
+    def _event_waits(self) -> _Proofs:
+        """Return waits for events: each of one that was recorded before the last one was.
+
+        Which event a call names is not in an export; hosts that run ahead wait for the last but
+        one.
+        """
+        calls = self.calls
+        waits = (calls.does & WAITS_EVENT) != 0
+        recorded_ns = np.sort(calls.start_ns[(calls.does & RECORDS_EVENT) != 0])
+        place = np.searchsorted(recorded_ns, calls.start_ns[waits]) - 2
+        return _Proofs.of(recorded_ns[place[place >= 0]], calls.end_ns[waits][place >= 0])
 
     def _waits(self, chosen: Mask) -> _Proofs:
         """Return those of some waits for streams, and of all waits for more."""

@@ -75,11 +75,11 @@ _FIXED: Final = {
     # Causes of idle time; none of them that of an operation, beside which they stand.
     **{"host_sync": 3, "sync_memop": 13, "alloc": 14, "module_load": 11, "back_pressure": 15},
     **{"launch_api": 5, "other_api": 9, "host_no_cuda": 6, "launch_latency": 8, "queued": 17},
-    **{"no_api": 12, "after_last": 16, "profiler_overhead": 7, "OS call": 10, "not_recorded": 1},
+    **{"no_api": 12, "after_last": 16, "profiler_overhead": 7, "OS call": 10},
 }
 _NOTHING_KNOWN: Final = frozenset(
     {"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", "unresolved", ""}
-    | {NOT_KNOWN}
+    | {"not_recorded", NOT_KNOWN}
 )
 
 
