@@ -238,5 +238,17 @@ def test_copies_are_lost_beside_lost_kernels():
     assert (found.kernels_n, found.copies_n) == (50, 10)
 
 
-def test_without_calls_nothing_is_known():
+def test_without_calls_or_their_numbers_nothing_is_known():
     assert find_unrecorded(None, {}, {}) is NOTHING
+    process = Process()
+    steps(process, 5)
+    (calls, ops, strings, waits), _, _ = process.tables()
+    ops = {name: op.plus(launch_row=op["launch_row"] * 0 - 1) for name, op in ops.items()}
+    assert find_unrecorded(calls, ops, strings, waits) is NOTHING
+    # Of two calls with one number, either may have the row.
+    process.work(row=False)
+    process.wait()
+    (calls, ops, strings, waits), lost, _ = process.tables()
+    ids = calls["correlation_id"].copy()
+    ids[list(lost)] = 0
+    assert find_unrecorded(calls.plus(correlation_id=ids), ops, strings, waits).kernels_n == 0
