@@ -93,6 +93,17 @@ def test_ranks_in_files_of_their_own_are_counted_too(tmp_path, capsys):
     assert "no_gpu_work" not in titles
 
 
+def test_the_rank_that_lost_work_is_named(tmp_path):
+    paths = []
+    for rank, lost in enumerate(((), range(3, 6))):
+        trace = steps(TraceBuilder(), 12, lost=lost)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    (title,) = quick("llm_hotspots", *paths)["findings"].query("rule == 'lost_work'")["title"]
+    assert title == (
+        "60 kernels of rank 1 were launched and not recorded, between 3.43 ms and 5.86 ms"
+    )
+
+
 @pytest.mark.slow
 def test_what_nsight_systems_said_is_the_reason_of_missing_work(tmp_path, capsys):
     path = steps(TraceBuilder(), 12, lost=range(12)).write_sqlite(tmp_path / "rank0.sqlite")

@@ -67,7 +67,7 @@ RULES: Final = rules_by_id(
         "lost_work",
         scope="run",
         kind=CAPTURE,
-        title="{lost_n:{unit}} {lost_n:=was|were} launched and not recorded"
+        title="{lost_n:{unit}}{whose} {lost_n:=was|were} launched and not recorded"
         "[, on {lost_ranks_n:rank}][, between {first_ns} and {last_ns}]",
         details="Each must have ended before the capture did.[ Nsight Systems itself says: "
         "{reasons}.] Idle time meanwhile is not recorded: it has no cause and no gain, and steps "

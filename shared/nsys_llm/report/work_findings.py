@@ -57,14 +57,19 @@ def lost_work(tables: Tables) -> Finding:
     """Say what is lost of processes of which other work is there, and when."""
     rows = _of(tables, "lost_work")
     launches = rows[rows["name"].isin(_LAUNCHES)]
-    of = partial(claim, tables, kind="lost_work", name=_LAUNCHES)
+    of, files = partial(claim, tables, kind="lost_work", name=_LAUNCHES), tables.get("files")
+    several = files is not None and len(files) > 1
+    ranks = set(launches["rank"].dropna())
+    rank = int(ranks.pop()) if several and len(ranks) == 1 else None
+    if rank is not None:
+        of = partial(of, rank=rank)
     told, message = _reasons(tables)
     only_graphs = set(launches["name"]) == {"graph"}
     advice, record = (_GRAPHS, "--cuda-graph-trace=node") if only_graphs else (_NOT_KEPT, OF_RULE)
     evidence = [of("lost_n", "capture", "count_n")]
-    ranks: Evidence = of("lost_ranks_n", "capture", "file", "distinct")
-    if ranks.value > 1:
-        evidence.append(ranks)
+    lacking: Evidence = of("lost_ranks_n", "capture", "file", "distinct")
+    if lacking.value > 1:
+        evidence.append(lacking)
     else:
         evidence += [
             of("first_ns", "capture", "start_ns", "min"),
@@ -75,11 +80,13 @@ def lost_work(tables: Tables) -> Finding:
         fields={
             **dict.fromkeys(absent),
             "unit": _unit(rows),
+            "whose": "" if rank is None else f" of rank {rank}",
             "names": _named(rows),
             "reasons": told,
             "advice": advice if message is None else message.advice,
         },
         record=record if message is None else message.record,
+        rank=rank,
         evidence=tuple(evidence),
     )
 
