@@ -172,6 +172,12 @@ def test_what_one_step_has_is_no_mean_step(worst_ns, words):
     assert price_words(price_of(Change("host"), **tables)) == words
 
 
+def test_a_little_that_one_step_has_on_the_path_is_not_all_that_is_gained():
+    path = {"change": "class", "name": "transfer", "path_ns": 0.5, "worst_ns": 5}
+    tables = replayed("transfer=0.5", 3.0) | {"ceilings": pd.DataFrame([path])}
+    assert price_of(Change("transfer"), **tables).gain_step_ns == 3.0
+
+
 @pytest.mark.parametrize(("late_n", "each_ns"), [(3, None), (4, 5.0)])
 def test_what_few_steps_have_is_no_mean_step(late_n, each_ns):
     tables = verdict("pauses", 50) | replayed("rank:rank0", 5.0)

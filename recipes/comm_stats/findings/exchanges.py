@@ -36,10 +36,7 @@ def unplaced_pipeline(tables: Tables) -> list[Finding]:
             if is_chain
             else Change("unknown", time_ns=wait_ns, wall_classes=(COMMUNICATION,)),
             case=None if is_chain else ALIKE,
-            evidence=(
-                _share(tables, "wait_pct", "wait_ns"),
-                claim(tables, "gpus_n", "exchanges", "device_id", "count"),
-            ),
+            evidence=(_share(tables, "wait_pct", "wait_ns"),),
             ranks=tuple(sorted(set(rows["rank"]))),
             rank=worst["rank"],
             device_id=worst["device_id"],
@@ -67,7 +64,7 @@ def _heavier(tables: Tables, place: int) -> Finding:
         which = f"The first {noun}"
     names = listed([str(rank) for rank in heavy])
     return RULES["unplaced_pipeline"].finding(
-        cause=Cause("stage", worst["rank"], worst["device_id"]),
+        cause=Cause("stage", worst["rank"], worst["device_id"], note="unplaced"),
         change=Change(
             "known", time_ns=bound_ns, sure_ns=(1 - first) * bound_ns, wall_classes=(COMPUTE,)
         ),
@@ -81,7 +78,6 @@ def _heavier(tables: Tables, place: int) -> Finding:
             _share(tables, "heavy_pct", "compute_ns", rank=heavy),
             _share(tables, "others_pct", "compute_ns", rank=others),
             _share(tables, "wait_pct", "wait_ns"),
-            claim(tables, "gpus_n", "exchanges", "device_id", "count"),
         ),
         ranks=heavy,
         rank=worst["rank"],

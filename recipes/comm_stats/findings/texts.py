@@ -54,8 +54,8 @@ RULES: Final = rules_by_id(
         "unplaced_pipeline",
         scope="run",
         title="Pipeline bubble about {wait_pct}: all stages compute alike",
-        details="{wait_pct} of the time of {gpus_n:GPU} is waiting in sends and receives. Which "
-        "rank sends to which is not known, as stages in lockstep fit in several ways.",
+        details="Of the time of all ranks {wait_pct} is waiting in sends and receives. Who sends "
+        "to whom is not known, as stages in lockstep fit in several ways.",
         threshold="no pipeline is found, and of sends and receives of three GPUs or more at most "
         "20 % are matched, or for sure where their numbers are those of a chain; a stage is "
         f"heavier from {LEAST_HEAVIER_PCT:g} % beyond the median of the others; the gain is half "

@@ -26,7 +26,7 @@ from nsys_llm.report.walls import (
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
-from nsys_llm.view.text import format_ns, format_percent, shortened
+from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
 from ..partials import MICRO_GAP_NS
 from .texts import (
@@ -94,12 +94,24 @@ def _other(rule: str, times: IdleByCause, tables: Tables) -> Finding | None:
     name, cause = _OTHERS[rule]
     lost_ns = times.lost_ns((name,))
     if cause.kind != "queued":
-        return _finding(rule, (name,), lost_ns, times, tables, cause, Change("idle", name))
+        made = _finding(rule, (name,), lost_ns, times, tables, cause, Change("idle", name))
+        return _with_call(made, name, tables) if made and name == "alloc" else made
     gpu = worst_gpu(lost_ns)
     if 2 * _short_ns(times, tables, (name,))[gpu] >= lost_ns[gpu]:
         return _finding(rule, (name,), lost_ns, times, tables, cause, Change("queued"))
     change, cause = Change("queued", "long"), Cause("dependency")
     return _finding(rule, (name,), lost_ns, times, tables, cause, change, "long")
+
+
+def _with_call(made: Finding, cause: str, tables: Tables) -> Finding:
+    """Return a finding whose advice begins with what the host calls in the longest gap."""
+    gaps = tables["gaps"]
+    here = (gaps["rank"] == made.rank) & (gaps["device_id"] == made.device_id)
+    rows = gaps[here & (gaps["cause"] == cause) & gaps["api"].notna()]
+    if rows.empty:
+        return made
+    advice = f"The host is in {quoted(str(rows['api'].iloc[0]))}. {made.recommendation}"
+    return replace(made, recommendation=advice)
 
 
 def _host(times: IdleByCause, tables: Tables) -> Finding | None:

@@ -90,13 +90,11 @@ def _statistics(device: DeviceIdle) -> dict[str, float | None]:
         "idle_ns": device.idle_ns,
         "before_capture_ns": device.early_ns,
         "idle_pct": _pct(device.idle_ns, window_ns),
-        "kernel_only_idle_ns": kernel_only_ns,
         "kernel_only_idle_pct": _pct(kernel_only_ns, window_ns),
         "certain_ns": certain_ns,
         "certain_pct": _pct(certain_ns, device.idle_ns),
         "gaps_n": gaps_n,
         "gap_p50_ns": float(percentiles[1]) if gaps_n else None,
-        "gap_p99_ns": float(percentiles[5]) if gaps_n else None,
         "gap_max_ns": int(lengths.moments.maximum[0]) if gaps_n else None,
     }
 

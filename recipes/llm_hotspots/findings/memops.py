@@ -22,7 +22,7 @@ from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COPIES
 from nsys_llm.view.text import listed
 
-from .texts import LINK_RATE_SHARE, MOVED, RULES
+from .texts import LINK_RATE_SHARE, MANY_N, MOVED, RULES, SMALL_BYTES
 
 #: Kinds between host and device or between devices, which kernels can hide.
 HIDEABLE: Final = ("HtoD", "DtoH", "PtoP")
@@ -30,6 +30,7 @@ HIDEABLE: Final = ("HtoD", "DtoH", "PtoP")
 #: Where less than this part of copies could run beside anything, moving fewer bytes is what helps.
 _LITTLE: Final = 0.1
 _INSIDE: Final = "DtoD"
+_MEMORY_WORDS: Final = {True: "pageable", False: "pinned"}
 _GPU: Final = ("rank", "device_id")
 _MEMORIES: Final = ("source_memory", "target_memory")
 
@@ -72,6 +73,7 @@ def _bound(rows: Sequence[Record], tables: Tables, walls: Walls) -> list[Finding
         for cells, fields in by_kind.values()
     ]
     about["fields"] = {
+        "pinned_first": "pinned memory, " if pageable else None,
         "which": f"{pageable}copies{' that do not overlap' * (bool(pageable) and not is_alone)}",
         "beside_ns": beside_ns,
         "pinned_gb_s": _faster_gb_s(largest),
@@ -106,7 +108,25 @@ def _beside_ns(tables: Tables, gpu: Gpu) -> int:
 
 def _of_kind(tables: Tables, walls: Walls, rule: str, kind: str, rows: list[Record]) -> Finding:
     some, gpu = _worst(rows, walls)
-    return RULES[rule].finding(change=Change("copies", kind), **_about(kind, gpu, some, tables))
+    about = _about(kind, gpu, some, tables)
+    about["fields"] |= _words(kind, some)
+    return RULES[rule].finding(change=Change("copies", kind), **about)
+
+
+def _words(kind: str, rows: Sequence[Record]) -> dict[str, str]:
+    """Return how a title names copies of a kind, and what to do about such."""
+    pageable = {row["pageable"] for row in rows}
+    memory = _MEMORY_WORDS.get(pageable.pop()) if len(pageable) == 1 else None
+    of = f" of {memory} memory" if memory and kind in ("HtoD", "DtoH") else ""
+    ops_n = max(summed(rows, "ops_n"), 1)
+    is_small = all(row["size_bytes"] is not None for row in rows) and (
+        summed(rows, "size_bytes") < SMALL_BYTES * ops_n
+    )
+    advice = advice_on(
+        copy=kind, memory=memory, size="small" if is_small and ops_n >= MANY_N else "large"
+    )
+    noun = "PtoP (peer)" if kind == "PtoP" else kind
+    return {"copies": f"{noun} copy{of}|{noun} copies{of}", "advice": advice or ""}
 
 
 def _migrated(kind: str, rows: list[Record], tables: Tables, walls: Walls) -> Finding:

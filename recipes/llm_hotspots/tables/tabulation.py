@@ -29,6 +29,7 @@ from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from ..extras.tables import extra_tables
 from ..partials import DeviceTimes, HotspotsPartial, RankRows
+from ..per_rank.exposed import ExposedOperation
 from ..per_rank.kernels import KernelRows, SourceRows
 from ..per_rank.overheads import overhead_columns
 from .apis import api_tables
@@ -73,6 +74,10 @@ def tabulate(
         "memops": memop_columns(rows),
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns(rows),
+        "exposed_communication": record_columns(
+            [(rank, item) for rank, part in rows for item in part.exposed],
+            *ExposedOperation.__dataclass_fields__,
+        ),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.kernels,

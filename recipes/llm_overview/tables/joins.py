@@ -85,9 +85,8 @@ def _is_waited_for(waiting: Opportunity, other: Opportunity, *_: object) -> bool
 
 def _waits_for_stage(transfer: Opportunity, stage: Opportunity, *_: object) -> bool:
     """Who sends to whom is not known, and half of that time is known to be waiting."""
-    finding = stage.lead[1]
-    is_unplaced = finding.rule == "unplaced_pipeline"
-    return is_unplaced and 2 * finding.impact_ns >= (transfer.price.bound_ns or 0)
+    waits_ns = stage.lead[1].impact_ns if stage.cause.note == "unplaced" else 0
+    return 2 * waits_ns >= max(transfer.price.bound_ns or 0, 1)
 
 
 def _of_any_kind(path: Opportunity, copies: Opportunity, *_: object) -> bool:

@@ -60,7 +60,7 @@ RULES: Final = rules_by_id(
                 details="Of ranks {communicator:quoted}, rank {last} comes last in {late_n} of "
                 "{collectives_n}."
                 "[ {suffered_profiler_ns} more is due to the profiler's own work.]",
-                recommendation="Neither its compute nor its lateness tells why: see what its host "
+                recommendation="No verdict says why: compare what it computes, and what its host "
                 "and its other streams do before these collectives.",
             ),
             EXPERTS: Case(

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.profile.capture import NO_KERNEL, CaptureFacts
+from nsys_llm.report.recording import engine_switch, nvtx_was_traced
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
@@ -89,6 +90,7 @@ _FILTERS: Final = (
 _LEAST_OPS: Final = 1_000
 _LEAST_SPAN_NS: Final = 5_000_000
 _CUDA: Final = "--trace=cuda"
+_NVTX: Final = "--trace=nvtx"
 #: How much node-level tracing of CUDA graphs lengthens absolute times, by the users' experience
 #: that the design names.
 _NODE_TRACING: Final = "30 to 60 %"
@@ -161,7 +163,7 @@ class Unrecorded:
 
     Attributes:
         lost: In words; with how many reports lack it, unless all do.
-        record: Flags of `nsys profile` that would have shown it.
+        record: Flags of `nsys profile` that would have shown it, or a clause that says what would.
     """
 
     lost: str
@@ -170,7 +172,7 @@ class Unrecorded:
     @property
     def text(self) -> str:
         """Both as prose."""
-        return f"{self.lost}: {quoted(self.record)}"
+        return f"{self.lost}: {quoted(self.record) if self.record[0] == '-' else self.record}"
 
 
 def unrecorded(run: Run) -> list[Unrecorded]:
@@ -189,7 +191,9 @@ def unrecorded(run: Run) -> list[Unrecorded]:
             profile.facts is not None and "Cuda" in profile.facts.traced for profile in lacking
         ):
             continue
-        items.append(Unrecorded(f"{read.lost}{_who(len(lacking), len(readable))}", read.capture))
+        is_marked = read.capture == _NVTX and nvtx_was_traced(lacking)
+        record = engine_switch(readable) if is_marked else read.capture
+        items.append(Unrecorded(f"{read.lost}{_who(len(lacking), len(readable))}", record))
     return [*items, *_forbidden_samples(run, readable)]
 
 

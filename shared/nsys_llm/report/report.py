@@ -31,6 +31,7 @@ from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.price import price_words
 from nsys_llm.report.prices.pricing import priced
+from nsys_llm.report.recording import without_traced
 from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings, why_unrelated, without_comparisons
@@ -126,7 +127,8 @@ def all_findings(run: Run, tables: Tables) -> list[Finding]:
     findings = run.analysis.findings(tables)
     if why_unrelated(tables) is not None or silent_files(tables):
         findings = without_comparisons(findings)
-    return ranked(priced([*run_findings(tables), *findings], tables))
+    said = without_traced([*run_findings(tables), *findings], run.profiles)
+    return ranked(priced(said, tables))
 
 
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:

@@ -127,6 +127,7 @@ def _file_row(
         "clock_source": clock if offset_ns is not None else None,
         "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
         "environments_n": facts.environments_n if facts else None,
+        "max_connections": facts.max_connections if facts else None,
     }
 
 

@@ -64,7 +64,7 @@ RULES: Final = rules_by_id(
         source=f"the coverage of NVTX below which {EXPLAINER} warns",
         recommendation="Do not rely on what depends on launches here: launch times, threads, NVTX "
         "ranges. Kernel times themselves are complete. Start the capture before the first launch.",
-        record="--trace=cuda,nvtx",
+        record="--trace=cuda",
         tables=("coverage",),
     ),
 )

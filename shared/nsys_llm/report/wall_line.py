@@ -11,11 +11,12 @@ import pandas as pd
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
-    APART,
     BOUND_WORDS,
+    CLASS_WORDS,
     COMMUNICATION,
     COMPUTE,
     COPIES,
+    FUSED,
     IDLE,
     MOSTLY_WORDS,
     NOT_RECORDED,
@@ -176,7 +177,7 @@ def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
     least = max(_NOTHING_PCT, _PART_OF_CLASS * whole)
     reported = [f"{group} {share:.1f}" for group, share in ranked if share >= least]
     inside = f" ({', '.join(reported)})" if reported else ""
-    return WallPart(APART.get(name, name), whole, inside)
+    return WallPart(CLASS_WORDS.get(name, name), whole, inside)
 
 
 def _compute_parts(details: Mapping[str | None, float]) -> list[WallPart]:
@@ -212,18 +213,18 @@ def _bound(rows: Sequence[Record], whole_ns: int) -> Bound:
     shares = dict.fromkeys((COMPUTE, COMMUNICATION, COPIES, IDLE), 0.0)
     groups: dict[str, dict[str, float]] = {name: {} for name in shares}
     mostly = dict.fromkeys(MOSTLY_WORDS, 0.0)
-    graphs = 0.0
+    graphs = unknown = 0.0
     for row in rows:
         name, share = row["wall_class"], 100.0 * int(row["time_ns"]) / whole_ns
         if name in mostly:
             mostly[name] += share
+        unknown += share * (name in (FUSED, NOT_RECORDED))
         if name not in shares:
             continue
         shares[name] += share
         graphs += share * (row["detail"] == WHOLE_GRAPH)
         group = bound_group(name, row["detail"]) or name
         groups[name][group] = groups[name].get(group, 0.0) + share
-    unknown = mostly[NOT_RECORDED]
     mostly[START_UP] = groups[IDLE].get(START_UP, 0.0)
     for group, share in mostly.items():
         if share >= _MOST_PCT:

@@ -6,7 +6,7 @@ import re
 from functools import cache, lru_cache
 from typing import Final
 
-from nsys_llm.taxonomy.categories import COMMUNICATION, load_rules
+from nsys_llm.taxonomy.categories import COMMUNICATION, FUSED, load_rules
 
 #: A rank has hundreds of kernel names, and all ranks of a job share most of them.
 _REMEMBERED_NAMES: Final = 1 << 16
@@ -15,6 +15,22 @@ _REMEMBERED_NAMES: Final = 1 << 16
 OTHER: Final = "other"
 #: Sends, receives, and all that is made of them.
 SEND_RECV: Final = "send_recv"
+
+#: Copies between GPUs of one process, by copy engines.
+COPY_ENGINE: Final = "copy_engine"
+
+#: Operations as sentences have them.
+OPERATION_WORDS: Final = {
+    "reduce_scatter": "reduce-scatter",
+    "dispatch": "expert dispatch",
+    "combine": "expert combine",
+    "all_to_all": "all-to-all",
+    "all_gather": "all-gather",
+    "all_reduce": "all-reduce",
+    SEND_RECV: "send/recv or all-to-all",
+    COPY_ENGINE: "peer copies",
+    OTHER: "communication",
+}
 
 #: First match wins, so what contains another's name stands before it. Sources: NCCL's device
 #: functions, vLLM's and TensorRT-LLM's all-reduces, PyTorch symmetric memory, DeepEP, NVSHMEM.
@@ -29,7 +45,7 @@ _OPERATIONS: Final = tuple(
         ("all_gather", r"all_?gather"),
         (
             "all_reduce",
-            r"all_?reduce|cross_device_reduce|one_?shot|two_?shot|quick_?reduce|rmsNormLamport",
+            r"all_?reduce|cross_device_reduce|one_?shot|two_?shot|quick_?reduce|rmsNormLamport|ipc_rsag|ipc_tp",
         ),
         ("broadcast", r"broadcast|bcast"),
         (SEND_RECV, r"send_?recv|nccl\w{0,99}_(?:send|recv)"),
@@ -48,6 +64,21 @@ def is_communication(name: str) -> bool:
     from computation before the engine is known, which takes the names of all ranks.
     """
     return load_rules("generic").classify(name).category == COMMUNICATION
+
+
+@cache
+def is_fused(name: str) -> bool:
+    """Return whether a kernel computes and communicates at once, by its demangled name.
+
+    Its waiting for other ranks cannot be told apart, so it is neither in the sum of computation nor
+    in that of communication.
+    """
+    return load_rules("generic").classify(name).category == FUSED
+
+
+def computes(name: str) -> bool:
+    """Return whether a kernel only computes, by its demangled name."""
+    return not is_communication(name) and not is_fused(name)
 
 
 @lru_cache(maxsize=_REMEMBERED_NAMES)

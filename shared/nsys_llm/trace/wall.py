@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
+from nsys_llm.taxonomy.communication import is_fused
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.steps import DeviceSteps, OtherSteps, StepKind
 
@@ -54,7 +56,8 @@ class DeviceWall:
     Attributes:
         span_start_ns: Begin of its first window, in the profile's clock; None without one.
         span_end_ns: End of its last window, likewise.
-        kernels_ns: Time of kernels that compute, by full name; names without time are left out.
+        kernels_ns: Time of kernels that compute, whether or not they also communicate, by full
+            name; names without time are left out.
         graphs_ns: Time of CUDA graphs that were traced as a whole.
         communication_ns: Time of communication beside which nothing computes.
         load_ns: Time of copies beside neither that brought a model before the kernels.
@@ -86,8 +89,13 @@ class DeviceWall:
 
     @property
     def compute_ns(self) -> int:
-        """Time of its kernels that compute, and of whole graphs."""
-        return sum(self.kernels_ns.values()) + self.graphs_ns
+        """Time of its kernels that only compute, and of whole graphs."""
+        return sum(self.kernels_ns.values()) + self.graphs_ns - self.fused_ns
+
+    @cached_property
+    def fused_ns(self) -> int:
+        """Time of its kernels that compute and communicate at once."""
+        return sum(time_ns for name, time_ns in self.kernels_ns.items() if is_fused(name))
 
 
 @dataclass(frozen=True)

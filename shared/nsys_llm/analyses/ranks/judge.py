@@ -167,7 +167,9 @@ class _Peer:
         if verdict is None and self._loads.under[self._row]:
             verdict, test = "less_work", self._compute
         elif verdict in ("slow_gpu", *_PLAIN) and self._has_more(verdict):
-            verdict, test = "more_work", self._compute
+            # Half have nothing to do: who has something is not the exception.
+            idle = 2 * self._loads.under.sum() >= self._loads.under.size
+            verdict, test = None if idle else "more_work", self._compute
         elif verdict == "slow_gpu":
             verdict, kernel, kernel_pct = self._work()
         # Equal parts of a run are no steps: what falls on a border moves between two.

@@ -23,8 +23,8 @@ _LESS: Final = 0.7
 _CONSTANT: Final = 0.9
 _LEAST_NAMED: Final = 5
 _LEAST_STEPS: Final = 20
-#: Smaller grids have this part of the blocks, in as many launches within this share, and take less
-#: than this part of the time.
+#: Smaller grids have less than this part of the blocks, each kernel by its time, in as many
+#: launches of each within this share, and less than this part of the time.
 _FEWER_BLOCKS: Final = 0.9
 _SAME_LAUNCHES: Final = 0.01
 _SHORTER: Final = 0.95
@@ -99,7 +99,14 @@ def _small_grids(gpus: Sequence[Gpu]) -> _Mask:
     """Return who launches as many kernels as the others, of fewer blocks."""
     if not all(gpu.work.has_shapes for gpu in gpus):
         return np.zeros(len(gpus), dtype=bool)
-    sums = np.array([gpu.blocks for gpu in gpus], dtype=np.float64)
-    launches, blocks = (usual(column[:, None])[:, 0] for column in sums.T)
-    same = np.abs(sums[:, 0] - launches) <= _SAME_LAUNCHES * launches
-    return np.asarray(same & (sums[:, 1] < _FEWER_BLOCKS * blocks))
+    names = sorted(set[str]().union(*(gpu.kernels for gpu in gpus)))
+    own_n, time_ns = (
+        np.array([[gpu.kernels.get(name, (0, 0))[at] for name in names] for gpu in gpus])
+        for at in (0, 1)
+    )
+    blocks = np.array([[gpu.blocks.get(name, 0) for name in names] for gpu in gpus])
+    others_n, others_ns, others = usual(own_n), usual(time_ns), usual(blocks)
+    same = (np.abs(own_n - others_n) <= _SAME_LAUNCHES * others_n).all(axis=1)
+    part = np.minimum(blocks / np.maximum(others, 1), 1)
+    left = (part * others_ns).sum(axis=1) / np.maximum(others_ns.sum(axis=1), 1)
+    return np.asarray(same & (left < _FEWER_BLOCKS))

@@ -21,7 +21,7 @@ from nsys_llm.analyses.device.places import device_places
 from nsys_llm.numeric.grouping import distinct, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
-from nsys_llm.taxonomy.communication import is_communication, operation_of
+from nsys_llm.taxonomy.communication import computes, is_communication, operation_of
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.wall import DeviceWall, DeviceWork
 
@@ -46,12 +46,11 @@ class Gpu:
         return self.rank.key, self.wall.device_id
 
     @property
-    def blocks(self) -> tuple[int, int]:
-        """Launches of kernels that compute, and the blocks of their grids."""
-        rows = self.work.launches
-        computes = np.array([not is_communication(name) for name in self.work.names], dtype=bool)
-        rows = rows[computes[rows[:, 0]]] if len(rows) else rows
-        return int(rows[:, 7].sum()), int((rows[:, 1:4].prod(axis=1) * rows[:, 7]).sum())
+    def blocks(self) -> Mapping[str, int]:
+        """Blocks of the grids of kernels that compute, by name."""
+        rows, names = self.work.launches, self.work.names
+        sums = exact_sums(rows[:, 0], rows[:, 1:4].prod(axis=1) * rows[:, 7], len(names)).tolist()
+        return {name: n for name, n in zip(names, sums, strict=True) if name in self.kernels}
 
     @property
     def steps_n(self) -> float:
@@ -75,7 +74,7 @@ class Gpu:
     @cached_property
     def kernels(self) -> Mapping[str, IntArray]:
         """Launches and their time by name, arrays of shape (2,), of kernels that compute."""
-        return {name: some for name, some in self._names.items() if not is_communication(name)}
+        return {name: some for name, some in self._names.items() if computes(name)}
 
     @cached_property
     def operations(self) -> Mapping[str, int]:
@@ -97,7 +96,7 @@ class Gpu:
     def shapes(self) -> _Mix:
         """Share of its launches by name, grid and block."""
         rows = [(self.work.names[row[0]], *row[1:8]) for row in self.work.launches.tolist()]
-        counts = {row[:7]: row[7] for row in rows if not is_communication(row[0])}
+        counts = {row[:7]: row[7] for row in rows if computes(row[0])}
         whole = max(sum(counts.values()), 1)
         return {key: n / whole for key, n in counts.items()}
 

@@ -44,7 +44,7 @@ class DeviceWorks:
         steps = found or self._parts(device)
         return DeviceWork(
             **vars(steps),
-            compute_ns=covered_in(steps.window_ns, layers.compute),
+            compute_ns=covered_in(steps.window_ns, layers.only_compute),
             profiler_ns=covered_in(steps.window_ns, layers.profiler),
             names=self._names,
             launches=self._launches(device),

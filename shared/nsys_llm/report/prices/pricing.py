@@ -100,16 +100,17 @@ class _Prices:
             steps_n=steps.in_span(gpu, span_ns),
             step_unit=steps.unit or "step",
             tail_pct=change.worst_pct,
-            is_rare=self._is_rare(gpu, change),
+            is_rare=self._is_rare(gpu, change, about_ns or bound_ns or 0),
             measured_ns=None if is_known else _within(size.measured_ns, *limits_ns),
         )
 
-    def _is_rare(self, gpu: Gpu, change: Change) -> bool:
+    def _is_rare(self, gpu: Gpu, change: Change, gain_ns: float) -> bool:
         """Tell whether one to three steps have what a change is about, as far as tables tell."""
         late_n = self._verdicts.get(gpu, {}).get("late_steps_n") or 0
         if change.kind in ("rank", "host") and 0 < late_n <= FEW_STEPS:
             return True
-        return self._replays.steps.is_once(*_ON_PATH.get(change.kind, ("", "")), change.name)
+        row, name = _ON_PATH.get(change.kind, ("", ""))
+        return self._replays.steps.is_once(row, name or change.name, gain_ns)
 
     def _sizes(self, gpu: Gpu, change: Change) -> Mapping[ChangeKind, _Size]:
         """Return what a change would gain on a GPU, were it of each of the kinds."""
@@ -123,12 +124,18 @@ class _Prices:
         # Of what nobody divides as much is transfer as the GPU has that has least of it.
         half_ns = _HALF * (transfer_ns + self._undivided_ns)
         transfer_ns += walls.detail_ns(gpu, wall.COMMUNICATION, wall.NOT_MATCHED, None)
+        transfer = _Size((wall.COMMUNICATION,), transfer_ns, half_ns, "transfer=0.5")
+        if change.kind == "transfer" and change.time_ns is not None:
+            # Of one operation; what surely overlaps is no matter of speed.
+            transfer = transfer._replace(bound_ns=min(transfer_ns, time_ns))
+            if change.sure_ns is not None:
+                transfer = transfer._replace(usual_ns=sure_ns, replay=None)
         queued_ns = walls.detail_ns(gpu, wall.IDLE, "queued")
         caused_ns = walls.detail_ns(gpu, wall.IDLE, *(name or "").split(","))
         return {
             "kernels": kernels,
             "launches": _Size((wall.COMPUTE,), time_ns, sure_ns),
-            "transfer": _Size((wall.COMMUNICATION,), transfer_ns, half_ns, "transfer=0.5"),
+            "transfer": transfer,
             "copies": self._copies(gpu, name, change.sure_ns),
             **self._of_ranks(gpu, name),
             "host_part": _Size((wall.IDLE,), time_ns, sure_ns),

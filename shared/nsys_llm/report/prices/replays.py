@@ -73,10 +73,12 @@ class SpanSteps:
         mean_ns = self._of_gpus_ns.get(gpu, self._mean_ns)
         return span_ns / mean_ns if mean_ns else None
 
-    def is_once(self, change: str, name: str, of: str | None = None) -> bool:
-        """Tell whether one step has nearly all time of a row of `ceilings` on the path."""
-        row = self._paths.get((change, name or of))
-        return row is not None and is_once(row["worst_ns"], row["path_ns"], self._counted_n)
+    def is_once(self, change: str, name: str | None, gain_ns: float) -> bool:
+        """Tell whether one step has nearly all of a gain, and of its row of `ceilings`."""
+        row = self._paths.get((change, name))
+        if row is None or row["worst_ns"] < _ONCE * gain_ns:
+            return False
+        return is_once(row["worst_ns"], row["path_ns"], self._counted_n)
 
     def are_span(self, span_ns: int) -> bool:
         """Tell whether the replayed steps are enough of a span to speak of it."""
