@@ -60,6 +60,7 @@ def screen(tables: Tables) -> Screen | None:
     trust, little = _trust(tables), [little_work(tables)]
     if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
         little = []
+    little = [*_unrecorded_steps(first, _unit(first)), *filter(None, little)]
     if segments := _segments(tables, len(gpus)):
         facts.insert(1, segments)
     if names:
@@ -128,6 +129,14 @@ def _facts(gpus: Sequence[Record]) -> tuple[list[str], float | None]:
     words = counted(most, f"full {unit}" if unit == GRAPH else unit)
     steps = words if least == most else f"{least} to {words}"
     return [*facts, steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"], step_ns
+
+
+def _unrecorded_steps(gpus: Sequence[Record], unit: str) -> list[str]:
+    """Return how many steps launched work that left no row, on the GPU with most of them."""
+    row = max(gpus, key=lambda gpu: gpu["unrecorded_n"] or 0)
+    if not row["unrecorded_n"]:
+        return []
+    return [f"{row['unrecorded_n']} of {counted(row['every_step_n'], unit)} not recorded"]
 
 
 def unmatched_line(tables: Tables) -> tuple[str, ...]:

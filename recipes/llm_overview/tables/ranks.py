@@ -35,7 +35,9 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
             **{f"{name}_ns": getattr(gpu, f"{name}_ns") for name in WALL_CLASSES},
             "compute_pct": 100.0 * gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
         }
-        work, job = gpu.work, steps.get(rank.key)
+        work, job, step = gpu.work, steps.get(rank.key), walls[rank.key].step
+        if job and step:
+            row |= {"every_step_n": step.steps_n, "unrecorded_n": step.unrecorded_n}
         if job and work and work.has_steps and work.whole.any():
             whole_ns = work.whole_ns
             row |= {"step_unit": job.unit, "step_name": job.name, "steps_n": whole_ns.size}

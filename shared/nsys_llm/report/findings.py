@@ -32,9 +32,10 @@ SEVERITIES: Final = ("high", "medium", "low", TAIL)
 #: Rules on what a run does not hold: they are read first, because they qualify all others.
 INCOMPLETE: Final = (
     "earlier_run",
+    "silent_processes",
     "missing_ranks",
+    "lost_work",
     "no_gpu_work",
-    "opaque_graphs",
     "broken_times",
     "unknown_table",
     "unrecorded_work",

@@ -35,9 +35,10 @@ from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.recording import without_traced
 from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_findings import run_findings
+from nsys_llm.report.run_findings import run_findings, without_comparisons
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.wall_line import WallLine, wall_lines
+from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import format_ns, quoted, spans
 
 #: Renders a text.
@@ -125,6 +126,8 @@ NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do
 def all_findings(run: Run, tables: Tables) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
     findings = run.analysis.findings(tables)
+    if silent_files(tables):
+        findings = without_comparisons(findings)
     if not run.analysis.is_composite:  # whose parts name them
         findings = with_whose(findings, tables)
     said = without_traced([*run_findings(tables), *findings], run.profiles)

@@ -5,16 +5,18 @@ Made from its tables alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.capture_findings import capture_findings
-from nsys_llm.report.findings import Evidence, Finding, cells, claim
+from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, claim
 from nsys_llm.report.group_words import group_names
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
+from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import cleaned, quoted
 
 _MOST_NAMED: Final = 5
@@ -29,7 +31,6 @@ def run_findings(tables: Tables) -> list[Finding]:
         *_missing_ranks(tables),
         *_groups(tables),
         *_no_gpu_work(tables),
-        *_opaque_graphs(tables),
         *_low_coverage(tables),
     ]
 
@@ -90,27 +91,16 @@ def _counts(tables: Tables, *statuses: str) -> tuple[Evidence, Evidence]:
 
 def _no_gpu_work(tables: Tables) -> list[Finding]:
     files = tables["files"]
-    idle = files[files["status"] == "no_gpu_work"]
+    idle = files[(files["status"] == "no_gpu_work") & ~files["File"].isin(silent_files(tables))]
     if idle.empty:
         return []
-    names = _named(idle)
-    fields = {"names": names, "few": names if len(idle) <= _FEW else None}
-    evidence = _counts(tables, "no_gpu_work")
-    return [RULES["no_gpu_work"].finding(fields=fields, evidence=evidence)]
-
-
-def _opaque_graphs(tables: Tables) -> list[Finding]:
-    coverage = tables["coverage"]
-    opaque = coverage[coverage["opaque_graph_launches_n"].fillna(0) > 0]
-    if opaque.empty:
-        return []
-    of, ranks = partial(claim, tables), tuple(sorted(set(opaque["rank"].tolist())))
+    names, said = tuple(idle["File"]), _named(idle)
+    fields = {"names": said, "few": said if len(idle) <= _FEW else None}
     evidence = (
-        of("launches_n", "coverage", "opaque_graph_launches_n"),
-        of("opaque_ranks_n", "coverage", "rank", "distinct", rank=ranks),
-        of("all_ranks_n", "coverage", "rank", "distinct"),
+        claim(tables, "files_n", "files", "File", "count", status="no_gpu_work", File=names),
+        claim(tables, "all_n", "files", "File", "count"),
     )
-    return [RULES["opaque_graphs"].finding(evidence=evidence)]
+    return [RULES["no_gpu_work"].finding(fields=fields, evidence=evidence)]
 
 
 def _low_coverage(tables: Tables) -> list[Finding]:
@@ -140,3 +130,12 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     )
     fields = {"low_n": len(low), "all_n": len(by_rank), "limit_pct": LOW_COVERAGE_PCT}
     return [RULES["low_api_coverage"].finding(rank=rank, fields=fields, evidence=evidence)]
+
+
+def without_comparisons(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings without those that blame a rank, by what others do."""
+    return [
+        finding
+        for finding in findings
+        if finding.kind != PERFORMANCE or not (finding.cause and finding.cause.kind == "rank")
+    ]

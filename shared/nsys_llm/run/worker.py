@@ -16,6 +16,7 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.finder import found_steps
 from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.capture.profile_statements import profile_statements
+from nsys_llm.capture.unrecorded import Unrecorded
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import checked_reads, load_manifest, timeline_reads
@@ -114,8 +115,10 @@ def _map_profile(
     chosen = busiest(trace, processes)
     beside = options.get(BESIDE, {}).get(profile.path, ())
     users = [GpuUsers(trace, facts.gpu_of), *(_users(it, options) for it in beside)]
-    others = others_work(users)
-    ranks, partials = _map_ranks(profile, trace, chosen, others, analysis, options, only, keep)
+    others, lacking = others_work(users), dict[int, Unrecorded]()
+    ranks, partials = _map_ranks(
+        profile, trace, chosen, others, analysis, options, only, keep, lacking
+    )
     refuse_broken(ranks, profile.label)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(
@@ -131,7 +134,7 @@ def _map_profile(
         export=export,
         cut_names_n=trace.cut_names_n,
         left_out_n=len(processes) - len(chosen),
-        statements=profile_statements(trace, facts),
+        statements=profile_statements(trace, facts, lacking),
         recorded_ns=recorded_ns(trace),
     )
     return outcome, partials
@@ -157,7 +160,9 @@ def _map_ranks(
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
     keep: Callable[[RankView], None] | None,
+    lacking: dict[int, Unrecorded],
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
+    """Return what became of ranks, and their partials; what each lacks is put into `lacking`."""
     ranks, partials, nothing = [], [], np.empty((0, 2), dtype=np.int64)
     for global_pid in processes:
         key = RankKey(profile.path, global_pid, profile.side)
@@ -168,6 +173,7 @@ def _map_ranks(
             trace, global_pid, options, _FINDERS, alone=len(processes) == 1
         )
         view = RankView(rank_trace, key, options, others.get(global_pid, nothing))
+        lacking[global_pid] = view.unrecorded
         partial = analysis.map_rank(view)
         partials.append(partial)
         unmatched = unmatched_options(rank_trace, options)

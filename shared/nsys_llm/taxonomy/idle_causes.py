@@ -55,6 +55,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "no_work": "no request was in the server",
     "other_process": "another process ran on the GPU",
     "profiler_overhead": "the profiler did its own work",
+    "not_recorded": "work may have run that left no row",
 }
 CAUSE_NAMES: Final = tuple(CAUSES)
 
@@ -71,12 +72,14 @@ UNRESOLVED: Final = _CODES["unresolved"]
 NO_WORK: Final = _CODES["no_work"]
 OTHER_PROCESS: Final = _CODES["other_process"]
 PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
+NOT_RECORDED: Final = _CODES["not_recorded"]
 
-#: Idle time in which a program had nothing to do on the GPU: no class of the wall split has it as
-#: idle, and nothing can be gained there.
-AWAY: Final = (NO_WORK, OTHER_PROCESS)
+#: Idle time of which nobody knows whether it is any, or in which a program had nothing to do on the
+#: GPU: no class of the wall split has it as idle, and nothing can be gained there.
+AWAY: Final = (NO_WORK, OTHER_PROCESS, NOT_RECORDED)
 
-#: The causes before this code are idle time; the profiler's work is none.
+#: The causes before this code are idle time; the profiler's work is none, and lost work is not
+#: known to be.
 IDLE_CAUSES_N: Final = PROFILER_OVERHEAD
 
 #: A first launch that takes at least so long, and so many times the median launch of its process,

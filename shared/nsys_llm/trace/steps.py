@@ -56,6 +56,7 @@ class StepKind:
         unit: step, layer, graph or period.
         source: How they were found.
         begin: Its slow first ones.
+        unrecorded_n: How many of them launched work that left no row.
         batch: What is in most of them, as their names tell: prompts, tokens that are generated, or
             both.
     """
@@ -65,6 +66,7 @@ class StepKind:
     source: str
     steps_n: int
     begin: SlowBegin = SlowBegin()
+    unrecorded_n: int = 0
     batch: str | None = None
 
     @property

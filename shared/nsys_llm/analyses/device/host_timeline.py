@@ -13,7 +13,12 @@ import numpy.typing as npt
 from nsys_llm.analyses.device.profiler_time import overheads
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.numeric.grouping import distinct, distinct_codes
-from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    merged_unions,
+    subtract_intervals,
+    union_intervals,
+)
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
@@ -22,6 +27,9 @@ from nsys_llm.taxonomy.idle_causes import (
     BLOCKING,
     CAUSE_NAMES,
     MODULE_LOAD,
+    NO_WORK,
+    NOT_RECORDED,
+    OTHER_PROCESS,
     SLOW_FIRST_LAUNCH_NS,
     SLOW_FIRST_LAUNCH_TIMES,
     call_cause,
@@ -32,6 +40,7 @@ from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: Calls that are summed up together, for gaps that hold many.
 CALLS_BLOCK: Final = 64
+_NO_SPANS: Final = np.empty((0, 2), dtype=np.int64)
 _IS_BLOCKING: Final = np.isin(np.arange(len(CAUSE_NAMES)), BLOCKING)
 
 
@@ -53,9 +62,10 @@ class HostTimeline:
         cause: Shape (calls,), the cause that time in each call has.
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
-        away: By cause, of `idle_causes.AWAY`, when there was nothing to do on the GPU: of shape
-            (n, 2), disjoint from `profiler` too.
-        driver: What the driver did, none of it in either.
+        not_recorded: When work may have run that left no row: likewise, disjoint from `profiler`.
+        no_work: When no request was in the server: likewise, disjoint from both.
+        other_process: When another process ran on the GPU: likewise, disjoint from all.
+        driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
     """
@@ -64,13 +74,22 @@ class HostTimeline:
     cause: npt.NDArray[np.int8]
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
-    away: Mapping[int, IntArray]
+    not_recorded: IntArray
+    no_work: IntArray
+    other_process: IntArray
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace, profiler: IntArray, away: Mapping[int, IntArray]) -> HostTimeline:
+    def of(
+        cls,
+        trace: RankTrace,
+        profiler: IntArray,
+        no_work: IntArray,
+        not_recorded: IntArray = _NO_SPANS,
+        other_process: IntArray = _NO_SPANS,
+    ) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
@@ -78,7 +97,10 @@ class HostTimeline:
 
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-            away: When there was nothing to do, likewise by cause; the profiler comes first.
+            no_work: When a server had no request, likewise; it comes last.
+            not_recorded: When work may have run that left no row, likewise; the profiler comes
+                first.
+            other_process: When another process ran on the GPU, likewise; it comes after that.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -94,12 +116,26 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        away = {cause: subtract_intervals(spans, profiler) for cause, spans in away.items()}
-        taken = union_intervals(*np.concatenate((profiler, *away.values())).T)
+        not_recorded = subtract_intervals(not_recorded, profiler)
+        taken = merged_unions([profiler, not_recorded])
+        other_process = subtract_intervals(other_process, taken)
+        taken = merged_unions([taken, other_process])
+        no_work = subtract_intervals(no_work, taken)
+        taken = merged_unions([taken, no_work])
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        return cls(calls, cause, is_graph, profiler, away, driver, error_ns)
+        away = not_recorded, no_work, other_process
+        return cls(calls, cause, is_graph, profiler, *away, driver, error_ns)
+
+    @property
+    def away(self) -> Mapping[int, IntArray]:
+        """By cause when nobody knows of idle time, or nothing was to do: disjoint."""
+        return {
+            NO_WORK: self.no_work,
+            OTHER_PROCESS: self.other_process,
+            NOT_RECORDED: self.not_recorded,
+        }
 
     @cached_property
     def cause_ns(self) -> IntArray:

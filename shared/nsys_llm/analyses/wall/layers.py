@@ -2,8 +2,8 @@
 
 The classes take time in the order of `WALL_CLASSES`: what computes, then communication beside which
 nothing computes, then copies and fills beside neither, then the profiler's own work while the
-device runs nothing. What no layer has is idle. Of kernels that compute at the same time, the one
-that began first has the time.
+device runs nothing, then when work may have run that left no row. What no layer has is idle. Of
+kernels that compute at the same time, the one that began first has the time.
 
 All operations of a device count, before any filter: what else the GPU did then, it did.
 """
@@ -49,6 +49,7 @@ class WallLayers:
         talk_label: Shape (k,), twice the code of its name, or of `len(names)` for copies between
             GPUs of the rank; one more where its stream mostly computes.
         load: The part of `copies` that brought a model, see `nsys_llm.analyses.wall.load`.
+        not_recorded: When work may have run that left no row, and nothing of the above did.
         other_process: The part of the idle time in which another process ran on the GPU.
         no_work: The part of the rest in which a server had no request, see
             `nsys_llm.analyses.steps.no_work`.
@@ -65,6 +66,7 @@ class WallLayers:
     copies: IntArray
     profiler: IntArray
     load: IntArray
+    not_recorded: IntArray
     other_process: IntArray
     no_work: IntArray
 
@@ -76,22 +78,29 @@ class WallLayers:
 
 
 def wall_layers(
-    trace: RankTrace, profiler: IntArray, other_process: IntArray, no_work: IntArray
+    trace: RankTrace,
+    profiler: IntArray,
+    not_recorded: IntArray,
+    no_work: IntArray,
+    other_process: IntArray | None = None,
 ) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
         profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-        other_process: When other processes ran on its GPUs, likewise.
+        not_recorded: When work may have run that left no row, likewise.
         no_work: When a server had no request, likewise.
+        other_process: When another process ran on its GPUs, likewise; None: never.
     """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
     # Results of many ranks that travel together hold each name once.
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
+    others = np.empty((0, 2), dtype=np.int64) if other_process is None else other_process
+    host = profiler, not_recorded, others, no_work
     layers = tuple(
-        _device_layers(trace, device, names, code, communicates, (profiler, other_process, no_work))
+        _device_layers(trace, device, names, code, communicates, host)
         for device in trace.device_ids
     )
     return names, layers
@@ -156,7 +165,7 @@ def _device_layers(
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    communication, copying, profiler, other_process, no_work = layers
+    communication, copying, profiler, not_recorded, other_process, no_work = layers
     load = intersect_intervals(load_spans(trace, device), copying)
     return WallLayers(
         device_id=device,
@@ -170,6 +179,7 @@ def _device_layers(
         copies=copying,
         profiler=profiler,
         load=load,
+        not_recorded=not_recorded,
         other_process=other_process,
         no_work=no_work,
     )
