@@ -1,0 +1,378 @@
+"""When time is lost: from a step on, growing, once, every few steps, or alike in all. Pure numpy.
+
+A series is a level that changes or a line, whichever is nearer, and events on top of it. Of 1,000
+jobs of 1 to 128 steady series (12 to 300 steps, noise 1 to 10 %, each step up to 0.6 alike to the
+one before, tails of Student's t with three degrees in half of them) under 1 % have any that is not
+called steady; `tests/campaigns/when.py` repeats that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.two_samples import correlation, student_tail
+
+FloatArray = npt.NDArray[np.float64]
+Kind = Literal["steady", "from", "until", "between", "grows", "falls", "once", "times", "every"]
+STEADY: Final = "steady"
+#: Kinds that are a few steps of many.
+EVENTS: Final = ("once", "times", "every")
+#: How the ranks of a job share it.
+Sharing = Literal["one", "together", "turns", "after", "several"]
+
+#: Longer series are medians of so many blocks.
+_MOST_BLOCKS: Final = 512
+#: Steps on both sides of a change; its least size, in shares of a step and in scaled MAD; chance.
+_LEAST_STEPS: Final = 5
+_LEAST_CHANGE: Final = 0.05
+_LEAST_MADS: Final = 3.0
+_ALPHA_LEVEL: Final = 1e-3
+#: Part of a change that is there within five steps: what comes slowly is no change of level.
+_SHARP: Final = 0.6
+#: A change on two sides has to hold so much more than one on one side, and its chance to be less.
+_TWO_SIDED: Final = 1.25
+_TWO_SIDED_ALPHA: Final = 0.05
+#: Growth over the run, in shares of a step, and its chance.
+_LEAST_GROWTH: Final = 0.10
+_ALPHA_TREND: Final = 1e-3
+#: An event is above so many scaled MAD and this share of a step; events hold so much of all that
+#: is beyond _TAIL_MADS of them, and are at most so many of the steps.
+_EVENT_MADS: Final = 10.0
+_EVENT_SHARE: Final = 0.30
+_TAIL_MADS: Final = 4.0
+_EVENTS_HOLD: Final = 0.9
+_MOST_EVENTS: Final = 1 / 3
+#: As many series as have the chances above; of more each has less.
+_SERIES: Final = 4
+_STRICT: Final = 0.5
+#: Distances of events are even within this share.
+_EVEN: Final = 0.1
+#: A beginning that loses half of its excess is a warm-up.
+_DECAYS: Final = 0.5
+#: A rank is named if it holds so much of what is lost; ranks share a step if so many have it.
+NAMED: Final = 0.6
+_SCALED: Final = 1.4826
+
+
+@dataclass(frozen=True)
+class Course:
+    """One series over steps.
+
+    Attributes:
+        steps: Positions of the steps in which more is lost than usual; none if it is steady.
+        usual: What it is in the other steps; of one that grows or falls its least end.
+        excess: Shape (steps of the series,), beyond the usual in these steps, 0 in the others.
+        events_n: Events, steps in a row being one; 0 where it is a level or a line.
+        period: Distance of events that are evenly spaced.
+    """
+
+    kind: Kind
+    steps: IntArray
+    usual: float
+    excess: FloatArray
+    events_n: int = 0
+    period: int | None = None
+
+
+@dataclass(frozen=True)
+class _Fit:
+    kind: Kind
+    #: Shape (n,): fitted values, and which steps are above the usual.
+    values: FloatArray
+    usual: float
+    above: npt.NDArray[np.bool_] = field(repr=False)
+
+
+def courses(values: FloatArray, step: float, series_n: int = 1) -> list[Course]:
+    """Tell the course of each of some alike series.
+
+    Args:
+        values: Shape (series, steps).
+        step: Length of a usual step, in the unit of the values.
+        series_n: How many series of a job are looked at, these and others.
+    """
+    if values.shape[1] < 2 * _LEAST_STEPS or step <= 0:
+        return [_steady(row) for row in values]
+    strict = min(1.0, (_SERIES / max(series_n, len(values))) ** _STRICT)
+    # Of alike series all tell how alike neighbors are; one alone tells too little.
+    alike = float(np.median([correlation(row - np.median(row)) for row in values]))
+    fits = [_fitted(row, step, strict, alike) for row in values]
+    rest = np.array([row - fit.values for row, fit in zip(values, fits, strict=True)])
+    hits = _events(rest, step)
+    return [_course(*some) for some in zip(values, fits, hits, strict=True)]
+
+
+def _steady(row: FloatArray) -> Course:
+    usual = float(np.median(row)) if row.size else 0.0
+    return Course(STEADY, np.empty(0, dtype=np.int64), usual, np.zeros(row.size))
+
+
+def _course(row: FloatArray, fit: _Fit, hit: npt.NDArray[np.bool_]) -> Course:
+    """Return what weighs more: the level or line, or the events on top of it."""
+    level = np.where(fit.above, fit.values - fit.usual, 0.0)
+    # Noise is no excess: what a level has is its own steps' sum.
+    level = np.where(fit.above & ~hit, row - fit.usual, level)
+    extra = np.where(hit, row - fit.values, 0.0)
+    if fit.kind != STEADY and level.sum() >= extra.sum():
+        steps = np.flatnonzero(fit.above)
+        return Course(fit.kind, steps, fit.usual, level)
+    if not hit.any():
+        return _steady(row)
+    starts = np.flatnonzero(hit & ~np.r_[False, hit[:-1]])
+    if starts[0] == 0 and starts.size == 1 and _decays(extra[: int(hit.sum())]):
+        return _steady(row)
+    steps, period = np.flatnonzero(hit), _period(starts, row.size)
+    kind: Kind = "once" if starts.size == 1 else "every" if period else "times"
+    return Course(kind, steps, float(np.median(row[~hit])), extra, starts.size, period)
+
+
+def _fitted(row: FloatArray, step: float, strict: float, alike: float) -> _Fit:
+    blocks_n = min(row.size, _MOST_BLOCKS)
+    edges = np.linspace(0, row.size, blocks_n + 1).astype(np.int64)
+    is_whole = blocks_n == row.size
+    some = row if is_whole else np.array([np.median(part) for part in np.split(row, edges[1:-1])])
+    usual = float(np.median(row))
+    flat = _Fit(STEADY, np.full(row.size, usual), usual, np.zeros(row.size, dtype=bool))
+    running = np.lib.stride_tricks.sliding_window_view(some, _LEAST_STEPS)
+    middles = np.median(running, axis=1)
+    if float(np.ptp(middles)) < _LEAST_CHANGE * step:
+        return flat
+    scale = _mad(some - np.median(some))
+    clipped = np.clip(some, *(np.median(some) + np.array([-5, 5]) * max(scale, 1e-9 * step)))
+    inside = _best_part(clipped)
+    high, low = (float(np.median(some[part])) for part in (inside, ~inside))
+    level = np.where(inside, high, low)
+    slope, score = _slope(some)
+    at = np.arange(blocks_n) - (blocks_n - 1) / 2
+    line = float(np.median(some - slope * at)) + slope * at
+    if np.abs(some - level).sum() <= np.abs(some - line).sum():
+        alike = alike if is_whole else 0.0
+        if not _is_level(some, level, inside, step, (strict, alike)):
+            return flat
+        above = inside if high > low else ~inside
+        if not is_whole:
+            above = _exact(row, edges, above, (high + low) / 2)
+        ends = bool(above[0]), bool(above[-1])
+        kind: Kind = "until" if ends[0] else "from" if ends[1] else "between"
+        if kind == "until" and _decays(row[above] - min(high, low)):
+            return flat
+        values = np.where(above, max(high, low), min(high, low))
+        return _Fit(kind, values, min(high, low), above)
+    grown = slope * (blocks_n - 1)
+    chance = _trend_chance(score, some - line)
+    if abs(grown) < _LEAST_GROWTH * step or chance > strict * _ALPHA_TREND:
+        return flat
+    whole = np.interp(np.arange(row.size), (edges[:-1] + edges[1:] - 1) / 2, line)
+    least = min(float(whole[0]), float(whole[-1]))
+    kind = "grows" if grown > 0 else "falls"
+    return _Fit(kind, whole, least, np.ones(row.size, dtype=bool))
+
+
+def _best_part(values: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return the run of steps whose mean is farthest from that of the others, by least squares."""
+    n = values.size
+    sums = np.r_[0.0, np.cumsum(values - values.mean())]
+    at = np.arange(n + 1)
+    length = at[None, :] - at[:, None]
+    others = n - length
+    fits = (length >= _LEAST_STEPS) & (others >= _LEAST_STEPS)
+    gain = np.where(fits, (sums[None, :] - sums[:, None]) ** 2, 0.0)
+    gain /= np.where(fits, length * others, 1) / n
+    one = np.concatenate((gain[0], gain[:, n]))
+    if gain.max() <= _TWO_SIDED * one.max():
+        best = int(one.argmax())
+        first, last = (0, best) if best <= n else (best - n - 1, n)
+    else:
+        first, last = divmod(int(gain.argmax()), n + 1)
+    inside = np.zeros(n, dtype=bool)
+    inside[first:last] = True
+    return inside
+
+
+def _is_level(
+    values: FloatArray,
+    level: FloatArray,
+    inside: npt.NDArray[np.bool_],
+    step: float,
+    least: tuple[float, float],
+) -> bool:
+    """Tell whether a change of level is one: large, sharp, and no chance.
+
+    Args:
+        least: Part of the usual chance, and the least correlation of neighbors.
+    """
+    change = abs(float(level[inside][0] - level[~inside][0]))
+    scale = _mad(values - level)
+    if change < max(_LEAST_CHANGE * step, _LEAST_MADS * scale):
+        return False
+    edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
+    for edge in edges.tolist():
+        before, after = values[max(edge - _LEAST_STEPS, 0) : edge], values[edge:][:_LEAST_STEPS]
+        if abs(float(np.median(after) - np.median(before))) < _SHARP * change:
+            return False
+    # Single steps that are far off are events, and no part of the spread.
+    most = 10 * max(scale, 1e-9 * step)
+    cut = np.clip(values, level - most, level + most)
+    rest = cut - np.where(inside, cut[inside].mean(), cut[~inside].mean())
+    apart = abs(float(cut[inside].mean() - cut[~inside].mean()))
+    alike = max(correlation(rest), least[1])
+    worth = (1 - alike) / (1 + alike)
+    freedom = max(worth * rest.size - 2, 1.0)
+    usual = float((rest**2).sum()) / max(rest.size - 2, 1)
+    # A shock that fades within a few steps has a spread of its own.
+    spreads = [max(float(rest[side].var(ddof=1)), usual) / side.sum() for side in (inside, ~inside)]
+    error = math.sqrt(sum(spreads) / worth)
+    alpha = least[0] * _ALPHA_LEVEL * (_TWO_SIDED_ALPHA if edges.size > 1 else 1.0)
+    return not error or 2 * student_tail(apart / error, freedom) <= alpha
+
+
+def _exact(
+    row: FloatArray, edges: IntArray, above: npt.NDArray[np.bool_], middle: float
+) -> npt.NDArray[np.bool_]:
+    """Return the steps of some blocks, each change at the step in its blocks that parts best."""
+    exact = np.repeat(above, np.diff(edges))
+    for change in (np.flatnonzero(above[1:] != above[:-1]) + 1).tolist():
+        low, high = int(edges[change - 1]), int(edges[min(change + 1, edges.size - 1)])
+        side = np.where(row[low:high] > middle, 1, -1)
+        sums = np.r_[0, np.cumsum(side)]
+        best = int(sums.argmin() if above[change] else sums.argmax())
+        exact[low : low + best] = above[change - 1]
+        exact[low + best : high] = above[change]
+    return exact
+
+
+def _slope(values: FloatArray) -> tuple[float, float]:
+    """Return the slope a step after Theil and Sen, and Kendall's score.
+
+    Sources: P. K. Sen, Journal of the American Statistical Association 63 (1968); H. B. Mann,
+    Econometrica 13 (1945).
+    """
+    first, second = np.triu_indices(values.size, 1)
+    apart = values[second] - values[first]
+    return float(np.median(apart / (second - first))), float(np.sign(apart).sum())
+
+
+def _trend_chance(score: float, residuals: FloatArray) -> float:
+    """Return how likely so high a score is of a series without a trend, correlated as it is."""
+    n, alike = residuals.size, correlation(residuals)
+    variance = n * (n - 1) * (2 * n + 5) / 18 * (1 + alike) / (1 - alike)
+    return math.erfc(max(abs(score) - 1, 0.0) / math.sqrt(2 * variance))
+
+
+def _events(rest: FloatArray, step: float) -> npt.NDArray[np.bool_]:
+    """Return the steps of each series that are far above it; all series together tell what is far.
+
+    Args:
+        rest: Shape (series, steps), beyond levels and lines.
+    """
+    scales = np.array([max(_mad(row - np.median(row)), 1e-3 * step) for row in rest])
+    least = np.maximum(_EVENT_MADS * scales, _EVENT_SHARE * step)
+    hits: npt.NDArray[np.bool_] = rest > least[:, None]
+    hits &= hits.mean(axis=1, keepdims=True) <= _MOST_EVENTS
+    beyond = rest / scales[:, None]
+    for row in range(len(rest)):
+        tail = beyond[row][beyond[row] > _TAIL_MADS]
+        hits[row] &= beyond[row][hits[row]].sum() >= _EVENTS_HOLD * tail.sum()
+    tails = np.clip(beyond - _TAIL_MADS, 0, None)
+    if tails[hits].sum() < _EVENTS_HOLD * tails.sum():
+        hits[:] = False
+    return hits
+
+
+def _period(starts: IntArray, steps_n: int) -> int | None:
+    """Return the distance of events that are evenly spaced through all steps."""
+    if starts.size < 3:
+        return None
+    apart = np.diff(starts)
+    mean = float(apart.mean())
+    even = bool((np.abs(apart - mean) <= _EVEN * mean).all())
+    through = starts[0] <= mean * (1 + _EVEN) and steps_n - starts[-1] <= mean * (1 + _EVEN) + 1
+    return round(mean) if even and through and mean > 1 else None
+
+
+def _decays(excess: FloatArray) -> bool:
+    """Tell whether a beginning loses half of its excess from its first third to its last."""
+    if excess.size < 2:
+        return False
+    part = max(excess.size // 3, 1)
+    first, last = float(np.median(excess[:part])), float(np.median(excess[-part:]))
+    return last < _DECAYS * first
+
+
+def _mad(residuals: FloatArray) -> float:
+    return _SCALED * float(np.median(np.abs(residuals)))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How ranks share what a job loses.
+
+    Attributes:
+        ranks: Rows of the ranks that have it, in the order of their first steps.
+        job: The course of what the job loses: in each step the most of any rank, or of ranks that
+            do not meet the sum.
+    """
+
+    sharing: Sharing
+    ranks: tuple[int, ...]
+    job: Course
+
+
+def shared(some: Sequence[Course], *, meet: bool = True) -> Shared | None:
+    """Tell how ranks share what they lose; None where all are steady.
+
+    Args:
+        some: Of each rank.
+        meet: Whether each step waits for all of them.
+    """
+    rows = [row for row, course in enumerate(some) if course.kind != STEADY]
+    if not rows:
+        return None
+    excess = np.array([some[row].excess for row in rows])
+    lost = excess.max(axis=0) if meet else excess.sum(axis=0)
+    has = np.array([np.isin(np.arange(lost.size), some[row].steps) for row in rows])
+    held = np.where(excess >= excess.max(axis=0), excess, 0.0).sum(axis=1)
+    alike = has.sum(axis=0)[has.any(axis=0)]
+    order = sorted(rows, key=lambda row: (int(some[row].steps[0]), row))
+    most = int(held.argmax())
+    sharing: Sharing = "several"
+    if len(rows) == 1:
+        sharing = "one"
+    elif float(np.mean(alike >= max(2, NAMED * len(some)))) >= NAMED:
+        sharing = "together"
+    elif held[most] >= NAMED * held.sum():
+        sharing = "one"
+    elif float(np.mean(alike == 1)) >= 1 - _EVEN:
+        events = all(some[row].kind in EVENTS for row in rows)
+        sharing = "turns" if events and len(rows) > 2 else "after"
+        # Events of ranks that come one after the other are no turns.
+        sharing = "turns" if sharing == "after" and events else sharing
+    if sharing == "one":
+        order = [rows[most]]
+        return Shared(sharing, (rows[most],), some[rows[most]])
+    return Shared(sharing, tuple(order), _union(some, rows, lost, has.any(axis=0)))
+
+
+def _union(
+    some: Sequence[Course], rows: Sequence[int], lost: FloatArray, at: npt.NDArray[np.bool_]
+) -> Course:
+    largest = max((some[row] for row in rows), key=lambda course: float(course.excess.sum()))
+    starts = np.flatnonzero(at & ~np.r_[False, at[:-1]])
+    steps = np.flatnonzero(at)
+    if largest.kind not in EVENTS:
+        return Course(largest.kind, steps, largest.usual, lost)
+    period = _period(starts, lost.size)
+    kind: Kind = "once" if starts.size == 1 else "every" if period else "times"
+    return Course(kind, steps, largest.usual, lost, starts.size, period)
+
+
+def as_floats(values: npt.NDArray[Any]) -> FloatArray:
+    """Return times as floats."""
+    return np.asarray(values, dtype=np.float64)
