@@ -114,7 +114,9 @@ def main() -> int:
     dice = np.random.default_rng(options.seed)
     for most_n in (1, 16, 128):
         said = made_up(dice, options.jobs, most_n)
-        print(f"steady, 1 to {most_n} series: {100 * said.total() / options.jobs:.2f} % {dict(said)}")
+        print(
+            f"steady, 1 to {most_n} series: {100 * said.total() / options.jobs:.2f} % {dict(said)}"
+        )
     for name in PLANTS:
         for n in (30, 60, 200):
             rates = [right_pct(name, dice, n, options.jobs // 4, scale) for scale in (0.01, 0.03)]

@@ -120,8 +120,29 @@ def _grows(place: Opportunity, rank: Opportunity, *_: object) -> bool:
     return place.price.wall_classes != (IDLE,) and waits
 
 
+def _is_then(part: Opportunity, whole: Opportunity, *_: object) -> bool:
+    """Most of what the part gains is in the steps that the whole is about."""
+    of = _OF_TIME.get(whole.lead[1].rule, ())
+    by_host = part.cause.kind != "rank" or (part.cause.note in HOST_VERDICTS) == (of is _OF_HOST)
+    is_idle = part.cause.kind != "place" or part.price.wall_classes == (IDLE,) or of is not _OF_HOST
+    alike = part.cause.kind in of and by_host and is_idle
+    return alike and part is not whole and _explains_half(part, whole)
+
+
+#: Causes that are part of one that says when, by its rule.
+_OF_HOST: Final = ("host", "wait", "rank", "module_load", "allocation", "place")
+_OF_TIME: Final = {
+    "when_idle": _OF_HOST,
+    "when_compute": ("rank", "place", "waiting"),
+    "when_copies": ("copies", "place", "wait", "host"),
+    "when_communication": ("transfer", "link", "waiting", "place"),
+}
+#: Kinds that say when.
+_TIMED: Final = ("rank", "host", "copies", "transfer")
+
 #: Rows join in their turn.
 JOINS: Final = (
+    *(Join(kind, _TIMED, _is_then) for kind in dict.fromkeys(sum(_OF_TIME.values(), ()))),
     Join("kernels", ("kernels",), _are_conversions),
     Join("transfer", ("link",), _explains_half),
     Join(
@@ -149,7 +170,7 @@ def joined(items: Sequence[Opportunity]) -> list[Opportunity]:
         for part in [item for item in left if item.cause.kind == join.part]:
             wholes = [item for item in left if item.cause.kind in join.wholes]
             whole = next((item for item in wholes if join.holds(part, item, left)), None)
-            if whole is not None:
+            if part in left and whole is not None:
                 left[left.index(whole)] = _together(whole, part)
                 left.remove(part)
     return left

@@ -12,12 +12,13 @@ from nsys_llm.trace.identity import Rank
 
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
 from .ranks import mean_step_ns, rank_rows
+from .when import when_rows
 
 
 def tabulate(
     parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Cells]:
-    """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
+    """Return the tables `opportunities`, `all_findings`, `ranks`, `when` and `recipes`.
 
     `timeline` has no rows before the second look, see `timeline.py`.
     """
@@ -32,6 +33,7 @@ def tabulate(
         "opportunities": declared_rows(table("opportunities"), shown),
         "all_findings": declared_rows(table("all_findings"), every),
         "ranks": gpus,
+        "when": declared_rows(table("when"), list(when_rows(parts, groups))),
         "recipes": [_recipe_row(name, part) for name, part in parts.items()],
         "timeline": [],
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -300,7 +300,7 @@ def _period(starts: IntArray, steps_n: int) -> int | None:
 def _decays(excess: FloatArray) -> bool:
     """Tell whether a beginning loses half of its excess from its first third to its last."""
     if excess.size < 2:
-        return False
+        return True
     part = max(excess.size // 3, 1)
     first, last = float(np.median(excess[:part])), float(np.median(excess[-part:]))
     return last < _DECAYS * first
@@ -318,11 +318,13 @@ class Shared:
         ranks: Rows of the ranks that have it, in the order of their first steps.
         job: The course of what the job loses: in each step the most of any rank, or of ranks that
             do not meet the sum.
+        parts: The course of each row.
     """
 
     sharing: Sharing
     ranks: tuple[int, ...]
     job: Course
+    parts: Sequence[Course]
 
 
 def shared(some: Sequence[Course], *, meet: bool = True) -> Shared | None:
@@ -350,29 +352,22 @@ def shared(some: Sequence[Course], *, meet: bool = True) -> Shared | None:
     elif held[most] >= NAMED * held.sum():
         sharing = "one"
     elif float(np.mean(alike == 1)) >= 1 - _EVEN:
-        events = all(some[row].kind in EVENTS for row in rows)
-        sharing = "turns" if events and len(rows) > 2 else "after"
-        # Events of ranks that come one after the other are no turns.
-        sharing = "turns" if sharing == "after" and events else sharing
+        sharing = "turns" if all(some[row].kind in EVENTS for row in rows) else "after"
     if sharing == "one":
         order = [rows[most]]
-        return Shared(sharing, (rows[most],), some[rows[most]])
-    return Shared(sharing, tuple(order), _union(some, rows, lost, has.any(axis=0)))
+        return Shared(sharing, (rows[most],), some[rows[most]], some)
+    return Shared(sharing, tuple(order), _union(some, rows, lost, sharing), some)
 
 
 def _union(
-    some: Sequence[Course], rows: Sequence[int], lost: FloatArray, at: npt.NDArray[np.bool_]
+    some: Sequence[Course], rows: Sequence[int], lost: FloatArray, sharing: Sharing
 ) -> Course:
     largest = max((some[row] for row in rows), key=lambda course: float(course.excess.sum()))
-    starts = np.flatnonzero(at & ~np.r_[False, at[:-1]])
-    steps = np.flatnonzero(at)
+    steps = np.unique(np.concatenate([some[row].steps for row in rows]))
     if largest.kind not in EVENTS:
         return Course(largest.kind, steps, largest.usual, lost)
-    period = _period(starts, lost.size)
-    kind: Kind = "once" if starts.size == 1 else "every" if period else "times"
-    return Course(kind, steps, largest.usual, lost, starts.size, period)
-
-
-def as_floats(values: npt.NDArray[Any]) -> FloatArray:
-    """Return times as floats."""
-    return np.asarray(values, dtype=np.float64)
+    starts = steps[np.flatnonzero(np.diff(steps, prepend=-2) > 1)]
+    period = None if sharing == "turns" else _period(starts, lost.size)
+    events_n = sum(some[row].events_n for row in rows) if sharing == "turns" else starts.size
+    kind: Kind = "every" if period else "once" if events_n == 1 else "times"
+    return Course(kind, steps, largest.usual, lost, events_n, period)

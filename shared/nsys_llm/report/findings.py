@@ -173,6 +173,7 @@ class Finding:
         window_ns: Where to look: start and end in the clock of the rank's profile, as
             `--filter-time` takes them.
         window_shows: What there is to see in that window, in few words.
+        steps: The first and the last step of the job that it is about, where that is not all.
         record: What to record next time to know more: flags of `nsys profile`, and nothing else,
             so that they can be pasted.
         ncu: The command that profiles one launch of its kernel, see `nsys_llm.report.ncu`.
@@ -198,6 +199,7 @@ class Finding:
     name: str | None = None
     window_ns: tuple[int, int] | None = None
     window_shows: str | None = None
+    steps: tuple[int, int] | None = None
     record: str | None = None
     ncu: str | None = None
     impact_ns: int = 0
@@ -311,8 +313,20 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "numbers": json.dumps(dict(finding.numbers)),
         "window_start_ns": start_ns,
         "window_end_ns": end_ns,
+        "steps": steps_words(finding.steps),
         "impact_ns": finding.impact_ns,
     }
+
+
+def steps_words(steps: tuple[int, int] | None) -> str | None:
+    """Return steps as `--steps` takes them: `15-29`."""
+    return None if steps is None else "-".join(map(str, dict.fromkeys(steps)))
+
+
+def steps_of(words: str | None) -> tuple[int, int] | None:
+    """Return the steps of `steps_words`."""
+    numbers = [int(word) for word in (words or "").split("-") if word]
+    return (numbers[0], numbers[-1]) if numbers else None
 
 
 def evidence_record(finding: Finding) -> list[dict[str, Any]]:

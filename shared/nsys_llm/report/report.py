@@ -27,6 +27,7 @@ from nsys_llm.report.findings import (
     opportunities,
     ranked,
     remarks,
+    steps_words,
 )
 from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.outputs import declared_frame
@@ -204,9 +205,11 @@ def gain_text(finding: Finding) -> str | None:
 
 
 def where_to_look(finding: Finding) -> str | None:
-    """Return the rank and the time window of a finding, as options of a next run; None if none."""
+    """Return the rank and the steps or time of a finding, as options of a run; None if none."""
     parts = [] if finding.rank is None else [f"--ranks {finding.rank}"]
-    if finding.window_ns is not None:
+    if finding.steps is not None:
+        parts.append(f"--steps {steps_words(finding.steps)}")
+    elif finding.window_ns is not None:
         start_ns, end_ns = finding.window_ns
         parts.append(f"--filter-time {start_ns}/{end_ns}")
     if not parts:
