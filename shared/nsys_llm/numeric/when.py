@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.two_samples import correlation, student_tail
 
 FloatArray = npt.NDArray[np.float64]
+_Mask = npt.NDArray[np.bool_]
 Kind = Literal["steady", "from", "until", "between", "grows", "falls", "once", "times", "every"]
 STEADY: Final = "steady"
 #: Kinds that are a few steps of many.
@@ -36,6 +37,8 @@ _LEAST_MADS: Final = 3.0
 _ALPHA_LEVEL: Final = 1e-3
 #: Part of a change that is there within five steps: what comes slowly is no change of level.
 _SHARP: Final = 0.6
+#: Part of the steps of a level that are nearer to it than to the other.
+_OF_ITS_LEVEL: Final = 0.75
 #: A change on two sides has to hold so much more than one on one side, and its chance to be less.
 _TWO_SIDED: Final = 1.25
 _TWO_SIDED_ALPHA: Final = 0.05
@@ -49,6 +52,7 @@ _EVENT_SHARE: Final = 0.30
 _TAIL_MADS: Final = 4.0
 _EVENTS_HOLD: Final = 0.9
 _MOST_EVENTS: Final = 1 / 3
+_MOST_IN_TURNS: Final = 0.55
 #: As many series as have the chances above; of more each has less.
 _SERIES: Final = 4
 _STRICT: Final = 0.5
@@ -83,11 +87,12 @@ class Course:
 
 @dataclass(frozen=True)
 class _Fit:
+    """Fitted values, and which steps are above the usual; both of shape (steps,)."""
+
     kind: Kind
-    #: Shape (n,): fitted values, and which steps are above the usual.
     values: FloatArray
     usual: float
-    above: npt.NDArray[np.bool_] = field(repr=False)
+    above: _Mask = field(repr=False)
 
 
 def courses(values: FloatArray, step: float, series_n: int = 1) -> list[Course]:
@@ -101,11 +106,17 @@ def courses(values: FloatArray, step: float, series_n: int = 1) -> list[Course]:
     if values.shape[1] < 2 * _LEAST_STEPS or step <= 0:
         return [_steady(row) for row in values]
     strict = min(1.0, (_SERIES / max(series_n, len(values))) ** _STRICT)
+    tries = [_Level.of(row, step) for row in values]
     # Of alike series all tell how alike neighbors are; one alone tells too little.
-    alike = float(np.median([correlation(row - np.median(row)) for row in values]))
-    fits = [_fitted(row, step, strict, alike) for row in values]
+    alike = float(np.median([correlation(item.rest) for item in tries]))
+    fits = [
+        _fitted(row, item, step, (strict, alike)) for row, item in zip(values, tries, strict=True)
+    ]
     rest = np.array([row - fit.values for row, fit in zip(values, fits, strict=True)])
     hits = _events(rest, step)
+    if len(values) > 1 and not hits.any() and {fit.kind for fit in fits} == {STEADY}:
+        low, hits = _turns(values, step)
+        fits = [replace(fit, values=fit.values * 0 + it) for fit, it in zip(fits, low, strict=True)]
     return [_course(*some) for some in zip(values, fits, hits, strict=True)]
 
 
@@ -114,11 +125,9 @@ def _steady(row: FloatArray) -> Course:
     return Course(STEADY, np.empty(0, dtype=np.int64), usual, np.zeros(row.size))
 
 
-def _course(row: FloatArray, fit: _Fit, hit: npt.NDArray[np.bool_]) -> Course:
+def _course(row: FloatArray, fit: _Fit, hit: _Mask) -> Course:
     """Return what weighs more: the level or line, or the events on top of it."""
-    level = np.where(fit.above, fit.values - fit.usual, 0.0)
-    # Noise is no excess: what a level has is its own steps' sum.
-    level = np.where(fit.above & ~hit, row - fit.usual, level)
+    level = np.where(fit.above, np.where(hit, fit.values, row) - fit.usual, 0.0)
     extra = np.where(hit, row - fit.values, 0.0)
     if fit.kind != STEADY and level.sum() >= extra.sum():
         steps = np.flatnonzero(fit.above)
@@ -133,49 +142,84 @@ def _course(row: FloatArray, fit: _Fit, hit: npt.NDArray[np.bool_]) -> Course:
     return Course(kind, steps, float(np.median(row[~hit])), extra, starts.size, period)
 
 
-def _fitted(row: FloatArray, step: float, strict: float, alike: float) -> _Fit:
-    blocks_n = min(row.size, _MOST_BLOCKS)
-    edges = np.linspace(0, row.size, blocks_n + 1).astype(np.int64)
-    is_whole = blocks_n == row.size
-    some = row if is_whole else np.array([np.median(part) for part in np.split(row, edges[1:-1])])
+@dataclass(frozen=True)
+class _Level:
+    """The change of level that fits a series best; of a long one by the medians of blocks.
+
+    Attributes:
+        edges: Of the blocks, by step.
+        some: Their medians.
+        inside: Those in which it is another level; none of a series that changes too little.
+        level: Both levels.
+    """
+
+    edges: IntArray
+    some: FloatArray
+    inside: _Mask
+    level: FloatArray
+
+    @classmethod
+    def of(cls, row: FloatArray, step: float) -> _Level:
+        """Fit it."""
+        blocks_n = min(row.size, _MOST_BLOCKS)
+        edges = np.linspace(0, row.size, blocks_n + 1).astype(np.int64)
+        some = row
+        if blocks_n < row.size:
+            some = np.array([np.median(part) for part in np.split(row, edges[1:-1])])
+        usual, inside = float(np.median(some)), np.zeros(blocks_n, dtype=bool)
+        level = np.full(blocks_n, usual)
+        running = np.lib.stride_tricks.sliding_window_view(some, _LEAST_STEPS)
+        if float(np.ptp(np.median(running, axis=1))) >= _LEAST_CHANGE * step:
+            most = 5 * max(_mad(some - usual), 1e-9 * step)
+            inside = _best_part(np.clip(some, usual - most, usual + most))
+            level = np.where(inside, np.median(some[inside]), np.median(some[~inside]))
+        return cls(edges, some, inside, level)
+
+    @property
+    def rest(self) -> FloatArray:
+        """What lies beyond it."""
+        return self.some - self.level
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each step is a block."""
+        return self.some.size == self.edges[-1]
+
+
+def _fitted(row: FloatArray, level: _Level, step: float, least: tuple[float, float]) -> _Fit:
+    """Return the level or the line that a series has; see `_is_level` for `least`."""
     usual = float(np.median(row))
     flat = _Fit(STEADY, np.full(row.size, usual), usual, np.zeros(row.size, dtype=bool))
-    running = np.lib.stride_tricks.sliding_window_view(some, _LEAST_STEPS)
-    middles = np.median(running, axis=1)
-    if float(np.ptp(middles)) < _LEAST_CHANGE * step:
+    if not level.inside.any():
         return flat
-    scale = _mad(some - np.median(some))
-    clipped = np.clip(some, *(np.median(some) + np.array([-5, 5]) * max(scale, 1e-9 * step)))
-    inside = _best_part(clipped)
-    high, low = (float(np.median(some[part])) for part in (inside, ~inside))
-    level = np.where(inside, high, low)
+    some, n = level.some, level.some.size
     slope, score = _slope(some)
-    at = np.arange(blocks_n) - (blocks_n - 1) / 2
+    at = np.arange(n) - (n - 1) / 2
     line = float(np.median(some - slope * at)) + slope * at
-    if np.abs(some - level).sum() <= np.abs(some - line).sum():
-        alike = alike if is_whole else 0.0
-        if not _is_level(some, level, inside, step, (strict, alike)):
-            return flat
-        above = inside if high > low else ~inside
-        if not is_whole:
-            above = _exact(row, edges, above, (high + low) / 2)
-        ends = bool(above[0]), bool(above[-1])
-        kind: Kind = "until" if ends[0] else "from" if ends[1] else "between"
-        if kind == "until" and _decays(row[above] - min(high, low)):
-            return flat
-        values = np.where(above, max(high, low), min(high, low))
-        return _Fit(kind, values, min(high, low), above)
-    grown = slope * (blocks_n - 1)
+    if np.abs(level.rest).sum() <= np.abs(some - line).sum():
+        is_one = _is_level(level, step, least if level.is_whole else (least[0], 0.0))
+        return (_of_level(row, level) if is_one else None) or flat
     chance = _trend_chance(score, some - line)
-    if abs(grown) < _LEAST_GROWTH * step or chance > strict * _ALPHA_TREND:
+    if abs(slope) * (n - 1) < _LEAST_GROWTH * step or chance > least[0] * _ALPHA_TREND:
         return flat
-    whole = np.interp(np.arange(row.size), (edges[:-1] + edges[1:] - 1) / 2, line)
-    least = min(float(whole[0]), float(whole[-1]))
-    kind = "grows" if grown > 0 else "falls"
-    return _Fit(kind, whole, least, np.ones(row.size, dtype=bool))
+    whole = np.interp(np.arange(row.size), (level.edges[:-1] + level.edges[1:] - 1) / 2, line)
+    kind: Kind = "grows" if slope > 0 else "falls"
+    return _Fit(kind, whole, float(whole.min()), np.ones(row.size, dtype=bool))
 
 
-def _best_part(values: FloatArray) -> npt.NDArray[np.bool_]:
+def _of_level(row: FloatArray, level: _Level) -> _Fit | None:
+    """Return a change of level as a fit; None where it is a warm-up, or less for some steps."""
+    low, high = float(level.level.min()), float(level.level.max())
+    above = level.level == high
+    if not level.is_whole:
+        above = _exact(row, level.edges, above, (high + low) / 2)
+    kind: Kind = "until" if above[0] else "from" if above[-1] else "between"
+    if above[0] and (above[-1] or _decays(row[above] - low)):
+        return None
+    return _Fit(kind, np.where(above, high, low), low, above)
+
+
+def _best_part(values: FloatArray) -> _Mask:
     """Return the run of steps whose mean is farthest from that of the others, by least squares."""
     n = values.size
     sums = np.r_[0.0, np.cumsum(values - values.mean())]
@@ -196,21 +240,20 @@ def _best_part(values: FloatArray) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def _is_level(
-    values: FloatArray,
-    level: FloatArray,
-    inside: npt.NDArray[np.bool_],
-    step: float,
-    least: tuple[float, float],
-) -> bool:
-    """Tell whether a change of level is one: large, sharp, and no chance.
+def _is_level(fit: _Level, step: float, least: tuple[float, float]) -> bool:
+    """Tell whether a change of level is one: large, sharp, of most of its steps, and no chance.
 
     Args:
         least: Part of the usual chance, and the least correlation of neighbors.
     """
+    values, level, inside = fit.some, fit.level, fit.inside
     change = abs(float(level[inside][0] - level[~inside][0]))
     scale = _mad(values - level)
     if change < max(_LEAST_CHANGE * step, _LEAST_MADS * scale):
+        return False
+    # Events that lie close together are no level.
+    nearer = np.abs(values - level) < change / 2
+    if min(nearer[inside].mean(), nearer[~inside].mean()) < _OF_ITS_LEVEL:
         return False
     edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
     for edge in edges.tolist():
@@ -233,9 +276,7 @@ def _is_level(
     return not error or 2 * student_tail(apart / error, freedom) <= alpha
 
 
-def _exact(
-    row: FloatArray, edges: IntArray, above: npt.NDArray[np.bool_], middle: float
-) -> npt.NDArray[np.bool_]:
+def _exact(row: FloatArray, edges: IntArray, above: _Mask, middle: float) -> _Mask:
     """Return the steps of some blocks, each change at the step in its blocks that parts best."""
     exact = np.repeat(above, np.diff(edges))
     for change in (np.flatnonzero(above[1:] != above[:-1]) + 1).tolist():
@@ -266,7 +307,7 @@ def _trend_chance(score: float, residuals: FloatArray) -> float:
     return math.erfc(max(abs(score) - 1, 0.0) / math.sqrt(2 * variance))
 
 
-def _events(rest: FloatArray, step: float) -> npt.NDArray[np.bool_]:
+def _events(rest: FloatArray, step: float) -> _Mask:
     """Return the steps of each series that are far above it; all series together tell what is far.
 
     Args:
@@ -274,7 +315,7 @@ def _events(rest: FloatArray, step: float) -> npt.NDArray[np.bool_]:
     """
     scales = np.array([max(_mad(row - np.median(row)), 1e-3 * step) for row in rest])
     least = np.maximum(_EVENT_MADS * scales, _EVENT_SHARE * step)
-    hits: npt.NDArray[np.bool_] = rest > least[:, None]
+    hits: _Mask = rest > least[:, None]
     hits &= hits.mean(axis=1, keepdims=True) <= _MOST_EVENTS
     beyond = rest / scales[:, None]
     for row in range(len(rest)):
@@ -284,6 +325,25 @@ def _events(rest: FloatArray, step: float) -> npt.NDArray[np.bool_]:
     if tails[hits].sum() < _EVENTS_HOLD * tails.sum():
         hits[:] = False
     return hits
+
+
+def _turns(values: FloatArray, step: float) -> tuple[FloatArray, _Mask]:
+    """Return what few series have without events that come in turns, and these events.
+
+    Of two or three series each has events in many of its steps, so its usual is its lower half's.
+    """
+    low = np.quantile(values, 0.25, axis=1, keepdims=True)
+    beyond = values - low
+    lower = np.where(values <= np.median(values, axis=1, keepdims=True), np.abs(beyond), np.nan)
+    scale = np.maximum(2 * _SCALED * np.nanmedian(lower, axis=1, keepdims=True), 1e-3 * step)
+    hits = beyond > np.maximum(_EVENT_MADS * scale, _EVENT_SHARE * step)
+    at, tails = hits.any(axis=0), np.clip(beyond / scale - _TAIL_MADS, 0, None)
+    alone = float(np.mean(hits.sum(axis=0)[at] == 1)) if at.any() else 0.0
+    holds = tails[hits].sum() >= _EVENTS_HOLD * tails.sum()
+    most = hits.mean(axis=1).max()
+    if not (hits.any(axis=1).all() and alone >= _EVENTS_HOLD and holds and most <= _MOST_IN_TURNS):
+        hits = np.zeros_like(hits)
+    return low[:, 0], hits
 
 
 def _period(starts: IntArray, steps_n: int) -> int | None:
