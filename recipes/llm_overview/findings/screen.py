@@ -7,7 +7,7 @@ from typing import Final
 
 from nsys_llm.report.capture_summary import capture_caveats, little_work
 from nsys_llm.report.findings import INCOMPLETE
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.taxonomy.step_names import GRAPH
 from nsys_llm.view.text import counted, first_sentence, format_ns
@@ -48,7 +48,7 @@ def screen(tables: Tables) -> Screen | None:
     trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
     unit = step_unit(tables)
-    uneven, little = _uneven_steps(gpus, unit), filter(None, [little_work(tables)])
+    uneven, little = _uneven_steps(tables, gpus, unit), filter(None, [little_work(tables)])
     if step_ns is None or uneven:
         facts += uneven or _few_steps(gpus, unit)
         words, span_ns = ", ".join([*facts, *little]), float(max(spans))
@@ -75,19 +75,40 @@ def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     return [f"{counted(most_n, unit)} of {format_ns(mean_ns)} ({share_pct:.0f} %)"]
 
 
-def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
-    """Return the usual steps and the few longer ones, which no mean describes; none where alike.
+def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str]:
+    """Return the usual steps, and the few others, which no mean describes; none where alike.
 
-    The longer ones hold what is no part of the others: an evaluation, a checkpoint, a pause.
+    The longer ones hold what is no part of the others: an evaluation, a checkpoint, a pause. Those
+    that are longer by an event alone are usual ones, and the event is told.
     """
     row = max(gpus, key=lambda gpu: (gpu["longer_n"] or 0) * (gpu["longer_step_ns"] or 0.0))
-    steps_n, longer_n = row["steps_n"] or 0, row["longer_n"] or 0
-    if not 0 < _LEAST_USUAL * longer_n <= steps_n - longer_n:
+    longer_n, shorter_n = row["longer_n"] or 0, row["shorter_n"] or 0
+    usual_n = (row["steps_n"] or 0) - longer_n - shorter_n
+    if not 0 < _LEAST_USUAL * (longer_n + shorter_n) <= usual_n:
         return []
-    if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
+    if abs(row["step_ns"] - row["usual_step_ns"]) < _UNEVEN_PCT / 100 * row["usual_step_ns"]:
         return []
-    usual = f"{counted(steps_n - longer_n, unit)} of {format_ns(row['usual_step_ns'])}"
-    return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
+    events = _events(tables)
+    told_n = sum(event["steps_n"] for event in events)
+    longer_n, usual_n = (0, usual_n + longer_n) if told_n >= longer_n else (longer_n, usual_n)
+    facts = [f"{counted(usual_n, unit)} of {format_ns(row['usual_step_ns'])}"]
+    if shorter_n:
+        facts.append(f"{shorter_n} of {format_ns(row['shorter_step_ns'])}")
+    if longer_n:
+        return [*facts, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
+    return facts + [_event_words(event) for event in events]
+
+
+def _events(tables: Tables) -> list[Record]:
+    """Return the events that opportunities are, as the table `when` has them."""
+    rows = grouped(records(tables["when"]), "finding").values()
+    return [first for first, *_ in rows if first["kind"] in ("once", "times", "every")]
+
+
+def _event_words(event: Record) -> str:
+    each_n, step = event["events_n"], event["first_step"]
+    each = format_ns(event["excess_ns"] / each_n)
+    return f"one pause of {each} in step {step}" if each_n == 1 else f"{each_n} pauses of {each}"
 
 
 def _range_ns(spans: Sequence[int]) -> str:

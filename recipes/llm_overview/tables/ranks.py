@@ -13,7 +13,8 @@ from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
 
-#: Median steps from which on a step holds something else besides, as an evaluation or a pause.
+#: Median steps from which on a step holds something else besides, as a checkpoint or a pause; what
+#: is as much shorter is of another kind, as an evaluation.
 _LONGER_TIMES: Final = 1.5
 
 
@@ -42,10 +43,13 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
             whole_ns = work.whole_ns
             row |= {"step_unit": job.unit, "step_name": job.name, "steps_n": whole_ns.size}
             row["step_ns"] = int(whole_ns.sum()) / whole_ns.size
-            longer = whole_ns > _LONGER_TIMES * np.median(whole_ns)
-            row["usual_step_ns"] = int(whole_ns[~longer].sum()) / int((~longer).sum())
-            row["longer_n"] = int(longer.sum())
-            row["longer_step_ns"] = float(whole_ns[longer].mean()) if longer.any() else None
+            usual_ns = float(np.median(whole_ns))
+            longer = whole_ns > _LONGER_TIMES * usual_ns
+            shorter = _LONGER_TIMES * whole_ns < usual_ns
+            row["usual_step_ns"] = float(whole_ns[~(longer | shorter)].mean())
+            for name, some in (("longer", longer), ("shorter", shorter)):
+                row[f"{name}_n"] = int(some.sum())
+                row[f"{name}_step_ns"] = float(whole_ns[some].mean()) if some.any() else None
         rows.append(row)
     return sorted(rows, key=lambda row: (row["rank"], row["file"], row["device_id"]))
 

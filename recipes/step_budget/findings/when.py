@@ -12,17 +12,17 @@ from nsys_llm.report.prices.replays import SpanSteps
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.walls import Gpu, span_of
 from nsys_llm.taxonomy.advice import advice_on
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES
-from nsys_llm.taxonomy.wall_classes import IDLE as IDLE_CLASS
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import listed, quoted, shortened
 
 from .texts import RULES, WHEN_CASES
 
-_CLASSES: Final = {
-    "compute": (COMPUTE,),
-    "idle": (IDLE_CLASS, COMMUNICATION),
-    "copies": (COPIES,),
-    "communication": (COMMUNICATION,),
+#: By what takes longer: the rule, and the classes of the wall that it gains.
+_ABOUT: Final = {
+    "compute": ("when_compute", (COMPUTE,)),
+    "idle": ("when_idle", (IDLE, COMMUNICATION)),
+    "copies": ("when_copies", (COPIES,)),
+    "communication": ("when_communication", (COMMUNICATION,)),
 }
 _EVENTS: Final = ("once", "times", "every")
 _COLUMNS: Final = (
@@ -42,7 +42,7 @@ def when_findings(tables: Tables) -> list[Finding]:
 def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
     gpu = _gpu(row, parts)
     of = partial(claim, tables)
-    span, rule = span_of(tables, gpu), RULES[f"when_{row['about']}"]
+    span, rule = span_of(tables, gpu), RULES[_ABOUT[row["about"]][0]]
     key = ("pattern", "ranks") if row["rank"] is None else ("pattern", "rank", "device_id")
     where = {name: row[name] for name in key}
     where |= {"rank": None} if row["rank"] is None else {}
@@ -127,7 +127,7 @@ def _price(tables: Tables, row: Record, gpu: Gpu, span_ns: int) -> Price:
     gain_ns = min(row["excess_ns"], span_ns)
     return Price(
         span_ns=span_ns,
-        wall_classes=_CLASSES[row["about"]],
+        wall_classes=_ABOUT[row["about"]][1],
         bound_ns=gain_ns,
         about_ns=gain_ns,
         about_basis="measured",

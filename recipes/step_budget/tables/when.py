@@ -122,15 +122,15 @@ def _compute(
         rows = np.flatnonzero(group == number)
         if rows.size < 2:
             continue
-        usual = np.median(values[rows], axis=0)
-        if rows.size == 2:  # of two, the one that changes itself
-            usual = values[rows[::-1]]
+        # A machine's ranks may be half of them; which of two is the usual one is not known.
+        usual = np.quantile(values[rows], 0.25 if rows.size > 3 else 0.5, axis=0)
+        usual = usual if rows.size > 2 else np.zeros(values.shape[1])
         beyond = values[rows] - usual + float(np.median(usual))
-        own = courses(values[rows], step_ns, series_n) if rows.size == 2 else None
-        for at, course in enumerate(courses(beyond, step_ns, series_n)):
-            alike = own is None or own[at].kind == course.kind
-            if course.kind not in EVENTS and alike:
-                found[rows[at]] = course
+        some = courses(beyond, step_ns, series_n)
+        both = np.intersect1d(some[0].steps, some[1].steps).size if rows.size == 2 else 0
+        for at, course in zip(rows.tolist(), some, strict=True):
+            if course.kind not in EVENTS and 2 * both <= course.steps.size:
+                found[at] = course
     empty = np.zeros(values.shape[1])
     return [course if course.excess.size else replace(course, excess=empty) for course in found]
 

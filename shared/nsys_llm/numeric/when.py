@@ -34,7 +34,7 @@ _MOST_BLOCKS: Final = 512
 _LEAST_STEPS: Final = 5
 _LEAST_CHANGE: Final = 0.05
 _LEAST_MADS: Final = 3.0
-_ALPHA_LEVEL: Final = 1e-3
+_ALPHA_LEVEL: Final = 5e-4
 #: Part of a change that is there within five steps: what comes slowly is no change of level.
 _SHARP: Final = 0.6
 #: Part of the steps of a level that are nearer to it than to the other.
@@ -44,7 +44,7 @@ _TWO_SIDED: Final = 1.25
 _TWO_SIDED_ALPHA: Final = 0.05
 #: Growth over the run, in shares of a step, and its chance.
 _LEAST_GROWTH: Final = 0.10
-_ALPHA_TREND: Final = 1e-3
+_ALPHA_TREND: Final = 5e-4
 #: An event is above so many scaled MAD and this share of a step; events hold so much of all that
 #: is beyond _TAIL_MADS of them, and are at most so many of the steps.
 _EVENT_MADS: Final = 10.0

@@ -320,7 +320,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 
 def steps_words(steps: tuple[int, int] | None) -> str | None:
     """Return steps as `--steps` takes them: `15-29`."""
-    return None if steps is None else "-".join(map(str, dict.fromkeys(steps)))
+    return None if steps is None else "{}-{}".format(*steps)
 
 
 def steps_of(words: str | None) -> tuple[int, int] | None:

@@ -28,7 +28,7 @@ def first_screen_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
-    lines = [_title(report, screen, width)]
+    lines = _title(report, screen, width)
     if screen.verdict:
         lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
@@ -47,8 +47,11 @@ def first_screen_lines(
     return [*lines, *_opportunities(report, screen, width, left_n), *trust]
 
 
-def _title(report: Report, screen: Screen, width: int) -> str:
-    """Return what was read with its facts, and the bound at the right; the name gives way."""
+def _title(report: Report, screen: Screen, width: int) -> list[str]:
+    """Return what was read with its facts, and the bound at the right; the name gives way.
+
+    Facts that do not fit stand in a line of their own.
+    """
     bound = " -> ".join(dict.fromkeys(line.bound.word for line in report.wall))
     facts = plain(screen.facts)
     # A colon, and blanks on both sides of the facts.
@@ -56,14 +59,15 @@ def _title(report: Report, screen: Screen, width: int) -> str:
     name = plain(quoted(screen.subject))
     if left_n >= min(len(name), _LEAST_NAME):
         facts = f"{shortened(name, left_n)}: {facts}"
-    room_n = width - len(bound)
+    room_n, rest = width - len(bound), ""
     if len(facts) + 2 > room_n:
-        # Of the facts the last ones go, never a part of one.
-        parts = facts.split(", ")
+        # The last ones go, never a part of one.
+        parts, more = facts.split(", "), list[str]()
         while len(parts) > 1 and len(", ".join(parts)) + 2 > room_n:
-            parts.pop()
-        facts = ", ".join(parts)
-    return f"{facts.ljust(room_n)}{bound}".rstrip()
+            more.insert(0, parts.pop())
+        facts, rest = ", ".join(parts), ", ".join(more)
+    head = f"{facts.ljust(room_n)}{bound}".rstrip()
+    return [head, *(wrapped(rest, width, "  ") if rest else ())]
 
 
 def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> list[str]:
