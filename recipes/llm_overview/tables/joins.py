@@ -164,10 +164,10 @@ JOINS: Final = (
 def joined(items: Sequence[Opportunity]) -> list[Opportunity]:
     """Return opportunities, each part of another one joined with that."""
     left = sorted(items, key=lambda item: item.order)
-    for whole in [item for item in left if item.lead[1].rule in _OF_TIME]:
-        parts = [item for item in left if _is_then(item, whole)]
+    for timed in [item for item in left if item.lead[1].rule in _OF_TIME]:
+        parts = [item for item in left if _is_then(item, timed)]
         left = [item for item in left if item not in parts]
-        left[left.index(whole)] = reduce(_together, parts, whole)
+        left[left.index(timed)] = reduce(_together, parts, timed)
     for join in JOINS:
         for part in [item for item in left if item.cause.kind == join.part]:
             wholes = [item for item in left if item.cause.kind in join.wholes]

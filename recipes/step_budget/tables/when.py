@@ -29,7 +29,10 @@ _MOST_LOOKED_AT: Final = 8
 #: A place is named if it holds so much.
 _MOST: Final = 0.5
 
-_Key = tuple[int, str]
+#: Blocks of steps, and GPUs, of which each has its excess.
+_MOST_BLOCKS, _MOST_SHOWN = 512, 64
+
+_Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,13 @@ class _Pattern:
         return float(self.lost.sum())
 
 
-def when_rows(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> list[dict[str, Any]]:
-    """Return the rows of the table `when`, what costs most first."""
+def when_tables(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> dict[str, Any]:
+    """Return the tables `when`, what costs most first, and `when_steps`."""
     counted = paths.job.counted
     gpus = _gpus_of(paths, counted)
     wall = paths.wall_ns[counted].astype(np.float64)
     if not gpus.n or not counted.size:
-        return []
+        return {}
     patterns = [
         _Pattern(about, some, _lost(some.job, wall))
         for about, rows in _series(gpus, verdicts, float(np.median(wall)))
@@ -71,11 +74,11 @@ def when_rows(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> list[dict[str
     ]
     patterns = [item for item in patterns if item.lost_ns >= _LEAST_SHARE * wall.sum()]
     patterns = _merged(sorted(patterns, key=lambda item: -item.lost_ns), wall)
-    return [
-        row
-        for number, pattern in enumerate(patterns, 1)
-        for row in _rows(number, pattern, paths, gpus)
-    ]
+    numbered = list(enumerate(patterns, 1))
+    return {
+        "when": [row for some in numbered for row in _rows(*some, paths, gpus)],
+        "when_steps": [row for some in numbered for row in _step_rows(*some, counted, gpus)],
+    }
 
 
 def _gpus_of(paths: JobPaths, counted: IntArray) -> _Gpus:
@@ -187,6 +190,20 @@ def _rows(number: int, pattern: _Pattern, paths: JobPaths, gpus: _Gpus) -> Itera
             part = some.parts[at]
             numbers = _numbers(part, part.excess * scale, counted)
             yield {**common, **_who(gpus, at), **numbers, "place": place}
+
+
+def _step_rows(
+    number: int, pattern: _Pattern, counted: IntArray, gpus: _Gpus
+) -> Iterator[dict[str, Any]]:
+    """Yield what each GPU has beyond its usual, by step or block of steps."""
+    parts = pattern.some.parts
+    first = np.unique(np.linspace(0, counted.size, _MOST_BLOCKS, endpoint=False).astype(np.int64))
+    sizes = np.diff(np.append(first, counted.size))
+    most = sorted(range(len(parts)), key=lambda at: -float(parts[at].excess.sum()))[:_MOST_SHOWN]
+    for at in sorted(most):
+        means = np.add.reduceat(parts[at].excess, first) / sizes
+        for step, excess_ns in zip(counted[first].tolist(), means.tolist(), strict=True):
+            yield {"pattern": number, **_who(gpus, at), "step": step, "excess_ns": excess_ns}
 
 
 def _who(gpus: _Gpus, at: int) -> dict[str, int]:

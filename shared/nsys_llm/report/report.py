@@ -79,12 +79,17 @@ class Report:
         return tuple(section for section in self.sections if section.opening)
 
     @property
+    def beside_sections(self) -> tuple[Section, ...]:
+        """The sections whose figures stand below a finding."""
+        return tuple(section for section in self.sections if section.beside)
+
+    @property
     def other_sections(self) -> tuple[Section, ...]:
         """The sections that every capture has beside those."""
         return tuple(
             section
             for section in self.sections
-            if not (section.lead or section.opening or section.extra)
+            if not (section.lead or section.opening or section.beside or section.extra)
         )
 
     @property
