@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nsys_llm.numeric.when import STEADY, Course, FloatArray, courses, shared
+from nsys_llm.numeric.when import STEADY, Course, FloatArray, courses
+from nsys_llm.numeric.when_shared import shared
 
 Dice = np.random.Generator
 

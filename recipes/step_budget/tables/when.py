@@ -12,7 +12,8 @@ import numpy as np
 from nsys_llm.analyses.critical_path.path import classes
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.when import EVENTS, Course, FloatArray, Shared, courses, shared
+from nsys_llm.numeric.when import EVENTS, Course, FloatArray, courses
+from nsys_llm.numeric.when_shared import Shared, shared
 
 from .job_tables import JobPaths
 
@@ -50,7 +51,7 @@ class _Gpus:
 
 
 @dataclass(frozen=True)
-class _Pattern:
+class _Lost:
     about: str
     some: Shared
     lost: FloatArray
@@ -68,7 +69,7 @@ def when_tables(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> dict[str, A
     if not gpus.n or not counted.size:
         return {}
     patterns = [
-        _Pattern(about, some, _lost(some.job, wall))
+        _Lost(about, some, _lost(some.job, wall))
         for about, rows in _series(gpus, verdicts, float(np.median(wall)))
         if (some := shared(rows, meet=gpus.meet)) is not None
     ]
@@ -149,9 +150,9 @@ def _lost(job: Course, wall: FloatArray) -> FloatArray:
     return lost * max(min(float(longer.sum()) / total, 1.0), 0.0)
 
 
-def _merged(patterns: Sequence[_Pattern], wall: FloatArray) -> list[_Pattern]:
+def _merged(patterns: Sequence[_Lost], wall: FloatArray) -> list[_Lost]:
     """Return patterns without events that are in the steps of larger ones: these take all."""
-    kept: list[_Pattern] = []
+    kept: list[_Lost] = []
     for item in patterns:
         steps = item.some.job.steps
         for place, other in enumerate(kept):
@@ -166,7 +167,7 @@ def _merged(patterns: Sequence[_Pattern], wall: FloatArray) -> list[_Pattern]:
     return kept
 
 
-def _rows(number: int, pattern: _Pattern, paths: JobPaths, gpus: _Gpus) -> Iterator[dict[str, Any]]:
+def _rows(number: int, pattern: _Lost, paths: JobPaths, gpus: _Gpus) -> Iterator[dict[str, Any]]:
     some, counted = pattern.some, paths.job.counted
     ranks = sorted({gpus.rank[at] for at in some.ranks})
     common = {
@@ -193,7 +194,7 @@ def _rows(number: int, pattern: _Pattern, paths: JobPaths, gpus: _Gpus) -> Itera
 
 
 def _step_rows(
-    number: int, pattern: _Pattern, counted: IntArray, gpus: _Gpus
+    number: int, pattern: _Lost, counted: IntArray, gpus: _Gpus
 ) -> Iterator[dict[str, Any]]:
     """Yield what each GPU has beyond its usual, by step or block of steps."""
     parts = pattern.some.parts
@@ -231,7 +232,7 @@ def _numbers(course: Course, lost: FloatArray, counted: IntArray) -> dict[str, A
     }
 
 
-def _place(pattern: _Pattern, paths: JobPaths) -> str | None:
+def _place(pattern: _Lost, paths: JobPaths) -> str | None:
     """Return the range or call that holds half of it, on the path of its steps beyond others."""
     counted, steps = paths.job.counted, pattern.some.job.steps
     others = np.setdiff1d(np.arange(counted.size), steps)

@@ -9,7 +9,6 @@ called steady; `tests/campaigns/when.py` repeats that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -25,8 +24,6 @@ Kind = Literal["steady", "from", "until", "between", "grows", "falls", "once", "
 STEADY: Final = "steady"
 #: Kinds that are a few steps of many.
 EVENTS: Final = ("once", "times", "every")
-#: How the ranks of a job share it.
-Sharing = Literal["one", "together", "turns", "after", "several"]
 
 #: Longer series are medians of so many blocks.
 _MOST_BLOCKS: Final = 512
@@ -60,8 +57,6 @@ _STRICT: Final = 0.5
 _EVEN: Final = 0.1
 #: A beginning that loses half of its excess is a warm-up.
 _DECAYS: Final = 0.5
-#: A rank is named if it holds so much of what is lost; ranks share a step if so many have it.
-NAMED: Final = 0.6
 _SCALED: Final = 1.4826
 
 
@@ -137,7 +132,7 @@ def _course(row: FloatArray, fit: _Fit, hit: _Mask) -> Course:
     starts = np.flatnonzero(hit & ~np.r_[False, hit[:-1]])
     if starts[0] == 0 and starts.size == 1 and _decays(extra[: int(hit.sum())]):
         return _steady(row)
-    steps, period = np.flatnonzero(hit), _period(starts, row.size)
+    steps, period = np.flatnonzero(hit), period_of(starts, row.size)
     kind: Kind = "once" if starts.size == 1 else "every" if period else "times"
     return Course(kind, steps, float(np.median(row[~hit])), extra, starts.size, period)
 
@@ -346,7 +341,7 @@ def _turns(values: FloatArray, step: float) -> tuple[FloatArray, _Mask]:
     return low[:, 0], hits
 
 
-def _period(starts: IntArray, steps_n: int) -> int | None:
+def period_of(starts: IntArray, steps_n: int) -> int | None:
     """Return the distance of events that are evenly spaced through all steps."""
     if starts.size < 3:
         return None
@@ -368,66 +363,3 @@ def _decays(excess: FloatArray) -> bool:
 
 def _mad(residuals: FloatArray) -> float:
     return _SCALED * float(np.median(np.abs(residuals)))
-
-
-@dataclass(frozen=True)
-class Shared:
-    """How ranks share what a job loses.
-
-    Attributes:
-        ranks: Rows of the ranks that have it, in the order of their first steps.
-        job: The course of what the job loses: in each step the most of any rank, or of ranks that
-            do not meet the sum.
-        parts: The course of each row.
-    """
-
-    sharing: Sharing
-    ranks: tuple[int, ...]
-    job: Course
-    parts: Sequence[Course]
-
-
-def shared(some: Sequence[Course], *, meet: bool = True) -> Shared | None:
-    """Tell how ranks share what they lose; None where all are steady.
-
-    Args:
-        some: Of each rank.
-        meet: Whether each step waits for all of them.
-    """
-    rows = [row for row, course in enumerate(some) if course.kind != STEADY]
-    if not rows:
-        return None
-    excess = np.array([some[row].excess for row in rows])
-    lost = excess.max(axis=0) if meet else excess.sum(axis=0)
-    has = np.array([np.isin(np.arange(lost.size), some[row].steps) for row in rows])
-    held = np.where(excess >= excess.max(axis=0), excess, 0.0).sum(axis=1)
-    alike = has.sum(axis=0)[has.any(axis=0)]
-    order = sorted(rows, key=lambda row: (int(some[row].steps[0]), row))
-    most = int(held.argmax())
-    sharing: Sharing = "several"
-    if len(rows) == 1:
-        sharing = "one"
-    elif float(np.mean(alike >= max(2, NAMED * len(some)))) >= NAMED:
-        sharing = "together"
-    elif held[most] >= NAMED * held.sum():
-        sharing = "one"
-    elif float(np.mean(alike == 1)) >= 1 - _EVEN:
-        sharing = "turns" if all(some[row].kind in EVENTS for row in rows) else "after"
-    if sharing == "one":
-        order = [rows[most]]
-        return Shared(sharing, (rows[most],), some[rows[most]], some)
-    return Shared(sharing, tuple(order), _union(some, rows, lost, sharing), some)
-
-
-def _union(
-    some: Sequence[Course], rows: Sequence[int], lost: FloatArray, sharing: Sharing
-) -> Course:
-    largest = max((some[row] for row in rows), key=lambda course: float(course.excess.sum()))
-    steps = np.unique(np.concatenate([some[row].steps for row in rows]))
-    if largest.kind not in EVENTS:
-        return Course(largest.kind, steps, largest.usual, lost)
-    starts = steps[np.flatnonzero(np.diff(steps, prepend=-2) > 1)]
-    period = None if sharing == "turns" else _period(starts, lost.size)
-    events_n = sum(some[row].events_n for row in rows) if sharing == "turns" else starts.size
-    kind: Kind = "every" if period else "once" if events_n == 1 else "times"
-    return Course(kind, steps, largest.usual, lost, events_n, period)

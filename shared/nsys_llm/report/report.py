@@ -211,7 +211,8 @@ def gain_text(finding: Finding) -> str | None:
 
 def where_to_look(finding: Finding) -> str | None:
     """Return the rank and the steps or time of a finding, as options of a run; None if none."""
-    parts = [] if finding.rank is None else [f"--ranks {finding.rank}"]
+    of_all = finding.steps is not None and finding.cause is not None and finding.cause.rank is None
+    parts = [] if finding.rank is None or of_all else [f"--ranks {finding.rank}"]
     if finding.steps is not None:
         parts.append(f"--steps {steps_words(finding.steps)}")
     elif finding.window_ns is not None:
