@@ -43,11 +43,13 @@ def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
     gpu = _gpu(row, parts)
     of = partial(claim, tables)
     span, rule = span_of(tables, gpu), RULES[_ABOUT[row["about"]][0]]
-    key = ("pattern", "ranks") if row["rank"] is None else ("pattern", "rank", "device_id")
+    of_gpu = "pattern", "rank", "device_id"
+    key = ("pattern", "ranks", "of_job") if row["rank"] is None else of_gpu
+    # What a title names chooses the row of its numbers.
+    key = (*key, "place") if row["place"] else key
     where = {name: row[name] for name in key}
-    where |= {"rank": None} if row["rank"] is None else {}
     share = of("share_pct", "when", "excess_ns", "cell", span, **where)
-    evidence = [*cells("when", row, tuple(where), _COLUMNS), share]
+    evidence = [*cells("when", row, key, _COLUMNS), share]
     case = row["sharing"] if row["sharing"] == "turns" else WHEN_CASES[row["kind"]]
     if row["sharing"] == "after":
         case = "after"

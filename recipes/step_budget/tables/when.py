@@ -184,13 +184,14 @@ def _rows(number: int, pattern: _Lost, paths: JobPaths, gpus: _Gpus) -> Iterator
     job = replace(some.job, usual=usual)
     one = some.ranks[0] if some.sharing == "one" else None
     who = {"rank": None, "device_id": None} if one is None else _who(gpus, one)
-    yield {**common, **who, **_numbers(job, pattern.lost, counted), "place": place}
+    numbers = _numbers(job, pattern.lost, counted)
+    yield {**common, **who, "of_job": True, **numbers, "place": place}
     if one is None:
         scale = pattern.lost_ns / max(float(some.job.excess.sum()), 1.0)
         for at in some.ranks:
             part = some.parts[at]
             numbers = _numbers(part, part.excess * scale, counted)
-            yield {**common, **_who(gpus, at), **numbers, "place": place}
+            yield {**common, **_who(gpus, at), "of_job": False, **numbers, "place": place}
 
 
 def _step_rows(
