@@ -44,7 +44,7 @@ def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
     of = partial(claim, tables)
     span, rule = span_of(tables, gpu), RULES[_ABOUT[row["about"]][0]]
     of_gpu = "pattern", "rank", "device_id"
-    key = ("pattern", "ranks", "of_job") if row["rank"] is None else of_gpu
+    key: tuple[str, ...] = of_gpu if row["rank"] is not None else ("pattern", "ranks", "of_job")
     # What a title names chooses the row of its numbers.
     key = (*key, "place") if row["place"] else key
     where = {name: row[name] for name in key}
