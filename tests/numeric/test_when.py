@@ -61,7 +61,7 @@ def test_events_have_a_number_and_a_period():
     [
         0 * AT,
         0.8 * np.exp(-AT / 4),  # a warm-up
-        np.where(AT < 10, 0.6 - 0.05 * AT, 0),
+        np.concatenate(([0.9, 0.9, 0.5, 0.4], [0.3] * 8, [0] * 28)),
         np.where(AT == 0, 3.0, 0),
         0.02 * AT / 40,
         0.04 * np.sin(AT / 40 * 2 * np.pi),
