@@ -109,13 +109,14 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
         return []
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
-    events = _events(tables)
+    longer_ns = row["longer_step_ns"] - row["usual_step_ns"]
+    events = _events(tables, longer_ns)
     told_n = min(sum(event["steps_n"] for event in events), longer_n)
     usual = f"{counted(steps_n - longer_n + told_n, unit)} of {format_ns(row['usual_step_ns'])}"
     said = [_event_words(event, unit) for event in events]
-    beyond_ns = longer_n * (row["longer_step_ns"] - row["usual_step_ns"])
-    beyond_ns -= sum(event["excess_ns"] for event in events)
-    if row["beside_n"] and 2 * row["beside_n"] * row["beside_ns"] >= beyond_ns:
+    beyond_ns = longer_n * longer_ns - sum(event["excess_ns"] for event in events)
+    beside_ns = (row["beside_n"] or 0) * (row["beside_ns"] or 0.0)
+    if beside_ns and beside_ns / 2 <= beyond_ns <= 2 * beside_ns:
         name = quoted(row["beside_name"].removesuffix("#").strip())
         return [usual, f"{name} {row['beside_n']} of {format_ns(row['beside_ns'])}", *said]
     if told_n == longer_n:
@@ -123,10 +124,11 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
 
 
-def _events(tables: Tables) -> list[Record]:
-    """Return the events that opportunities are, as the table `when` has them."""
-    rows = grouped(records(tables["when"]), "finding").values()
-    return [first for first, *_ in rows if first["kind"] in ("once", "times", "every")]
+def _events(tables: Tables, longer_ns: float) -> list[Record]:
+    """Return the events for which steps are so much longer, as the table `when` has them."""
+    rows = [first for first, *_ in grouped(records(tables["when"]), "finding").values()]
+    events = [row for row in rows if row["kind"] in ("once", "times", "every")]
+    return [row for row in events if 2 * row["excess_ns"] >= longer_ns * row["events_n"]]
 
 
 def _event_words(event: Record, unit: str) -> str:

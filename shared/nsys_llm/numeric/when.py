@@ -115,6 +115,16 @@ def courses(values: FloatArray, step: float, series_n: int = 1) -> list[Course]:
     return [_course(*some) for some in zip(values, fits, hits, strict=True)]
 
 
+def level_words(kind: Kind, first: int, last: int) -> str | None:
+    """Return in which steps a level or line is, as sentences have it; None of other kinds."""
+    return {
+        "from": f"from step {first} on",
+        "until": f"until step {last}",
+        "between": f"in steps {first}-{last}",
+        "grows": "more and more",
+    }.get(kind)
+
+
 def _steady(row: FloatArray) -> Course:
     usual = float(np.median(row)) if row.size else 0.0
     return Course(STEADY, np.empty(0, dtype=np.int64), usual, np.zeros(row.size))

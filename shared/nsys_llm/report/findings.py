@@ -50,10 +50,8 @@ NAMED_SCOPES: Final = ("kernel", "category", "api", "phase")
 #: Columns of what a change gains; null where nobody knows.
 _GAINS: Final = ("gain_ns", "gain_pct", "gain_step_ns")
 
-
 #: What is made of the cells of a column: of `cell` they are one value.
 How = Literal["cell", "sum", "max", "min", "median", "mean", "count", "distinct"]
-
 
 _TERMS: Final = re.compile(r"(?=[+-])")
 _METHODS: Final = {"cell": "max", "distinct": "nunique"}
@@ -334,8 +332,8 @@ def steps_words(steps: tuple[int, int] | None) -> str | None:
 
 def steps_of(words: str | None) -> tuple[int, int] | None:
     """Return the steps of `steps_words`."""
-    numbers = [int(word) for word in (words or "").split("-") if word]
-    return (numbers[0], numbers[-1]) if numbers else None
+    first, _, last = (words or "").partition("-")
+    return (int(first), int(last)) if last else None
 
 
 def evidence_record(finding: Finding) -> list[dict[str, Any]]:
