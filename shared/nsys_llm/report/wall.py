@@ -18,6 +18,7 @@ from nsys_llm.taxonomy.wall_classes import (
     IDLE,
     LOAD,
     NO_WORK,
+    NOT_RECORDED,
     PROFILER,
     WALL_CLASSES,
     WHOLE_GRAPH,
@@ -102,6 +103,7 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
         LOAD: {None: wall.load_ns} if wall.load_ns else {},
         COPIES: {None: wall.copies_ns},
         PROFILER: {None: wall.profiler_ns},
+        NOT_RECORDED: {None: wall.not_recorded_ns} if wall.not_recorded_ns else {},
         NO_WORK: {None: wall.no_work_ns} if wall.no_work_ns else {},
         IDLE: {None: wall.idle_ns},
     }

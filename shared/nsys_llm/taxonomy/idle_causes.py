@@ -54,6 +54,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "unresolved": "the gap is shorter than the clock error between host and GPU",
     "no_work": "no request was in the server",
     "profiler_overhead": "the profiler did its own work",
+    "not_recorded": "work may have run that left no row",
 }
 CAUSE_NAMES: Final = tuple(CAUSES)
 
@@ -69,8 +70,10 @@ AFTER_LAST: Final = _CODES["after_last"]
 UNRESOLVED: Final = _CODES["unresolved"]
 NO_WORK: Final = _CODES["no_work"]
 PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
+NOT_RECORDED: Final = _CODES["not_recorded"]
 
-#: The causes before this code are idle time; the profiler's work is none.
+#: The causes before this code are idle time; the profiler's work is none, and lost work is not
+#: known to be.
 IDLE_CAUSES_N: Final = PROFILER_OVERHEAD
 
 #: A first launch that takes at least so long, and so many times the median launch of its process,

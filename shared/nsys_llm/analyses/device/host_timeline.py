@@ -12,7 +12,12 @@ import numpy.typing as npt
 from nsys_llm.analyses.device.profiler_time import overheads
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.numeric.grouping import distinct, distinct_codes
-from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    merged_unions,
+    subtract_intervals,
+    union_intervals,
+)
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
@@ -31,6 +36,7 @@ from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: Calls that are summed up together, for gaps that hold many.
 CALLS_BLOCK: Final = 64
+_NO_SPANS: Final = np.empty((0, 2), dtype=np.int64)
 _IS_BLOCKING: Final = np.isin(np.arange(len(CAUSE_NAMES)), BLOCKING)
 
 
@@ -52,8 +58,9 @@ class HostTimeline:
         cause: Shape (calls,), the cause that time in each call has.
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
-        no_work: When no request was in the server: shape (n, 2), disjoint from `profiler` too.
-        driver: What the driver did, none of it in either.
+        not_recorded: When work may have run that left no row: likewise, disjoint from `profiler`.
+        no_work: When no request was in the server: likewise, disjoint from both.
+        driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
     """
@@ -62,13 +69,20 @@ class HostTimeline:
     cause: npt.NDArray[np.int8]
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
+    not_recorded: IntArray
     no_work: IntArray
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace, profiler: IntArray, no_work: IntArray) -> HostTimeline:
+    def of(
+        cls,
+        trace: RankTrace,
+        profiler: IntArray,
+        no_work: IntArray,
+        not_recorded: IntArray = _NO_SPANS,
+    ) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
@@ -76,7 +90,9 @@ class HostTimeline:
 
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-            no_work: When a server had no request, likewise; the profiler comes first.
+            no_work: When a server had no request, likewise; it comes last.
+            not_recorded: When work may have run that left no row, likewise; the profiler comes
+                first.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -92,12 +108,14 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        no_work = subtract_intervals(no_work, profiler)
-        taken = union_intervals(*np.concatenate((profiler, no_work)).T)
+        not_recorded = subtract_intervals(not_recorded, profiler)
+        taken = merged_unions([profiler, not_recorded])
+        no_work = subtract_intervals(no_work, taken)
+        taken = merged_unions([taken, no_work])
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        return cls(calls, cause, is_graph, profiler, no_work, driver, error_ns)
+        return cls(calls, cause, is_graph, profiler, not_recorded, no_work, driver, error_ns)
 
     @cached_property
     def cause_ns(self) -> IntArray:

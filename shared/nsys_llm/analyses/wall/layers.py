@@ -2,8 +2,8 @@
 
 The classes take time in the order of `WALL_CLASSES`: what computes, then communication beside which
 nothing computes, then copies and fills beside neither, then the profiler's own work while the
-device runs nothing. What no layer has is idle. Of kernels that compute at the same time, the one
-that began first has the time.
+device runs nothing, then when work may have run that left no row. What no layer has is idle. Of
+kernels that compute at the same time, the one that began first has the time.
 
 All operations of a device count, before any filter: what else the GPU did then, it did.
 """
@@ -49,6 +49,7 @@ class WallLayers:
         talk_label: Shape (k,), twice the code of its name, or of `len(names)` for copies between
             GPUs of the rank; one more where its stream mostly computes.
         load: The part of `copies` that brought a model, see `nsys_llm.analyses.wall.load`.
+        not_recorded: When work may have run that left no row, and nothing of the above did.
         no_work: The part of the idle time in which a server had no request, see
             `nsys_llm.analyses.steps.no_work`.
     """
@@ -64,6 +65,7 @@ class WallLayers:
     copies: IntArray
     profiler: IntArray
     load: IntArray
+    not_recorded: IntArray
     no_work: IntArray
 
     @cached_property
@@ -74,12 +76,13 @@ class WallLayers:
 
 
 def wall_layers(
-    trace: RankTrace, profiler: IntArray, no_work: IntArray
+    trace: RankTrace, profiler: IntArray, not_recorded: IntArray, no_work: IntArray
 ) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
         profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+        not_recorded: When work may have run that left no row, likewise.
         no_work: When a server had no request, likewise.
     """
     kernels = trace.unfiltered["kernels"]
@@ -88,7 +91,7 @@ def wall_layers(
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
     layers = tuple(
-        _device_layers(trace, device, names, code, communicates, (profiler, no_work))
+        _device_layers(trace, device, names, code, communicates, (profiler, not_recorded, no_work))
         for device in trace.device_ids
     )
     return names, layers
@@ -123,7 +126,7 @@ def _device_layers(
     names: tuple[str, ...],
     code: IntArray,
     communicates: npt.NDArray[np.bool_],
-    host: tuple[IntArray, IntArray],
+    host: tuple[IntArray, ...],
 ) -> WallLayers:
     reported = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
     graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
@@ -153,7 +156,7 @@ def _device_layers(
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    communication, copying, profiler, no_work = layers
+    communication, copying, profiler, not_recorded, no_work = layers
     load = intersect_intervals(load_spans(trace, device), copying)
     return WallLayers(
         device_id=device,
@@ -167,6 +170,7 @@ def _device_layers(
         copies=copying,
         profiler=profiler,
         load=load,
+        not_recorded=not_recorded,
         no_work=no_work,
     )
 
