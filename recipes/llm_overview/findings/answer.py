@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding, evidence_of
+from nsys_llm.report.findings import (
+    CAPTURE,
+    UNRECORDED_WORK,
+    Evidence,
+    Finding,
+    evidence_of,
+    steps_of,
+)
 from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
@@ -89,6 +96,7 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
         cause=Cause(row["cause"], row["cause_rank"], detail=row["cause_detail"]),
         name=lead["name"],
         window_ns=window_of(row, "window_start_ns", "window_end_ns"),
+        steps=steps_of(row["steps"]),
         tables=tuple(dict.fromkeys(item["recipe"] for item in [lead, *others])),
         **_common(row),
     )

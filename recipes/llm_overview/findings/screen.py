@@ -55,8 +55,8 @@ def screen(tables: Tables) -> Screen | None:
     first = groups[min(groups)]
     reported = [str(row["headline"] or "").splitlines() for row in records(tables["recipes"])]
     told = tuple(line for some in reported for line in some) + unmatched_line(tables)
-    lines = (*_group_lines(groups, names), *told)
-    facts, step_ns = _facts(first)
+    lines = (*_group_lines(tables, groups, names), *told)
+    facts, step_ns = _facts(tables, first)
     trust, little = _trust(tables), [little_work(tables)]
     if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
         little = []
@@ -87,10 +87,12 @@ def _segments(tables: Tables, gpus_n: int) -> str:
     return f"{span}{counted(int(counts[-1]), 'segment')}{' each' * (gpus_n > 1)}"
 
 
-def _group_lines(groups: Mapping[Any, Sequence[Record]], names: Mapping[int, str]) -> list[str]:
+def _group_lines(
+    tables: Tables, groups: Mapping[Any, Sequence[Record]], names: Mapping[int, str]
+) -> list[str]:
     """Return what each group is, a line each; of many the first ones."""
     lines = [
-        f"{quoted(names[group])}: {', '.join(_facts(some)[0])}"
+        f"{quoted(names[group])}: {', '.join(_facts(tables, some)[0])}"
         for (group,), some in sorted(groups.items())
         if group in names
     ]
@@ -114,12 +116,12 @@ def _gpus(gpus: Sequence[Record]) -> str:
     return f"{counted(gpus_n, 'GPU')}{shared}"
 
 
-def _facts(gpus: Sequence[Record]) -> tuple[list[str], float | None]:
+def _facts(tables: Tables, gpus: Sequence[Record]) -> tuple[list[str], float | None]:
     """Return the facts of a group: GPUs, their time, steps; and its mean step, if one tells."""
     spans = [int(row["span_ns"]) for row in gpus]
     facts = [_gpus(gpus), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
     step_ns, unit = mean_step_ns(gpus), _unit(gpus)
-    uneven = _uneven_steps(gpus, unit)
+    uneven = _uneven_steps(tables, gpus, unit)
     if step_ns is None or uneven:
         return [*facts, *(uneven or _few_steps(gpus, unit))], None
     scale = Scale.of(step_ns)
@@ -165,10 +167,11 @@ def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     return [f"{counted(most_n, unit)} of {format_ns(mean_ns)} ({share_pct:.0f} %)"]
 
 
-def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
+def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str]:
     """Return the usual steps and the few longer ones, which no mean describes; none where alike.
 
-    The longer ones hold what is no part of the others: an evaluation, a checkpoint, a pause.
+    The longer ones hold what is no part of the others: an evaluation, a checkpoint, a pause. Of
+    those that are longer by an event alone that is told.
     """
     row = max(gpus, key=lambda gpu: (gpu["longer_n"] or 0) * (gpu["longer_step_ns"] or 0.0))
     steps_n, longer_n = row["steps_n"] or 0, row["longer_n"] or 0
@@ -176,12 +179,33 @@ def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
         return []
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
-    usual = f"{counted(steps_n - longer_n, unit)} of {format_ns(row['usual_step_ns'])}"
-    beyond_ns = longer_n * (row["longer_step_ns"] - row["usual_step_ns"])
-    if 2 * (row["beside_n"] or 0) * (row["beside_ns"] or 0.0) >= beyond_ns:
+    longer_ns = row["longer_step_ns"] - row["usual_step_ns"]
+    events = _events(tables, longer_ns)
+    told_n = min(sum(event["steps_n"] for event in events), longer_n)
+    usual = f"{counted(steps_n - longer_n + told_n, unit)} of {format_ns(row['usual_step_ns'])}"
+    said = [_event_words(event, unit) for event in events]
+    beyond_ns = longer_n * longer_ns - sum(event["excess_ns"] for event in events)
+    beside_ns = (row["beside_n"] or 0) * (row["beside_ns"] or 0.0)
+    if beside_ns and beside_ns / 2 <= beyond_ns <= 2 * beside_ns:
         name = quoted(row["beside_name"].removesuffix("#").strip())
-        return [usual, f"{name} {row['beside_n']} of {format_ns(row['beside_ns'])}"]
+        return [usual, f"{name} {row['beside_n']} of {format_ns(row['beside_ns'])}", *said]
+    if told_n == longer_n:
+        return [usual, *said]
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
+
+
+def _events(tables: Tables, longer_ns: float) -> list[Record]:
+    """Return the events for which steps are so much longer, as the table `when` has them."""
+    rows = [first for first, *_ in grouped(records(tables["when"]), "finding").values()]
+    events = [row for row in rows if row["kind"] in ("once", "times", "every")]
+    return [row for row in events if 2 * row["excess_ns"] >= longer_ns * row["events_n"]]
+
+
+def _event_words(event: Record, unit: str) -> str:
+    each_n, each = event["events_n"], format_ns(event["excess_ns"] / event["events_n"])
+    if each_n > 1:
+        return f"{each_n} pauses of {each}"
+    return f"one pause of {each} in {unit} {event['first_step']}"
 
 
 def _range_ns(spans: Sequence[int]) -> str:

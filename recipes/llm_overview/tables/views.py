@@ -167,6 +167,9 @@ def _step_of_first(
 ) -> Record | None:
     """Return the step of the job that holds most of the window of the first opportunity."""
     first = next(iter(records(tables["opportunities"])), None)
+    when = tables["when_steps"]
+    if first is not None and (lost := when[when["finding"] == 1]["excess_ns"]).any():
+        return steps[int(when["step"][lost.idxmax()])]
     # A rank that is to blame is seen in every step.
     if first is None or first["window_start_ns"] is None or blamed_rank(first) is not None:
         return None

@@ -20,6 +20,7 @@ from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from ..tables.tabulation import CLOCKS_APART
 from .host_time import host_time
 from .texts import CERTAIN_PCT, RULES
+from .when import when_findings
 
 _REPEATED: Final = ("repeated_copies_n", "repeated_bytes")
 _WHICH: Final = ("change", "name")
@@ -116,6 +117,7 @@ def findings(tables: Tables) -> list[Finding]:
         *_of_class(budget, "transfer", Cause("transfer"), Change("transfer")),
         *_copies(budget),
         *rank_findings(tables),
+        *when_findings(tables),
         *_repeated(budget),
         *_inferred(tables),
     ]

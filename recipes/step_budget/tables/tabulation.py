@@ -24,10 +24,11 @@ from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, sta
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
 from .what_if import replay_rows, unanswered
+from .when import when_tables
 
 _TABLES: Final = (
     *("job_steps", "device_steps", "step_classes", "ceilings", "path", "rank_edges"),
-    *("what_if", "replay", "host_states"),
+    *("what_if", "replay", "host_states", "when", "when_steps"),
 )
 #: Why nothing over ranks is told.
 CLOCKS_APART: Final = "clocks of the machines are not aligned: no collective ties them together"
@@ -71,7 +72,7 @@ def _of_job(
     trail = follow_job(rows, meetings, walks)
     charged = add_up(trail, [budget.forest for _, budget in rows], len(walks))
     paths = JobPaths(rows, job, walks, charged, zero_ns)
-    tables = {
+    tables: dict[str, Any] = {
         "job_steps": job_columns(paths),
         "path": path_columns(paths),
         "host_states": host_state_rows(paths),
@@ -79,6 +80,7 @@ def _of_job(
     }
     if not meetings.collectives.is_aligned:
         return tables, CLOCKS_APART
+    tables |= when_tables(paths, verdicts)
     replayed, lost = replay_rows(paths, meetings, verdicts, options)
     return {**tables, "ceilings": ceiling_rows(paths), **replayed}, lost
 

@@ -26,6 +26,7 @@ from nsys_llm.report.findings import (
     opportunities,
     ranked,
     remarks,
+    steps_words,
 )
 from nsys_llm.report.group_words import with_whose
 from nsys_llm.report.ncu import NCU_LABEL
@@ -80,12 +81,17 @@ class Report:
         return tuple(section for section in self.sections if section.opening)
 
     @property
+    def beside_sections(self) -> tuple[Section, ...]:
+        """The sections whose figures stand below a finding."""
+        return tuple(section for section in self.sections if section.beside)
+
+    @property
     def other_sections(self) -> tuple[Section, ...]:
         """The sections that every capture has beside those."""
         return tuple(
             section
             for section in self.sections
-            if not (section.lead or section.opening or section.extra)
+            if not (section.lead or section.opening or section.beside or section.extra)
         )
 
     @property
@@ -208,9 +214,12 @@ def gain_text(finding: Finding) -> str | None:
 
 
 def where_to_look(finding: Finding) -> str | None:
-    """Return the rank and the time window of a finding, as options of a next run; None if none."""
-    parts = [] if finding.rank is None else [f"--ranks {finding.rank}"]
-    if finding.window_ns is not None:
+    """Return the rank and the steps or time of a finding, as options of a run; None if none."""
+    of_all = finding.steps is not None and finding.cause is not None and finding.cause.rank is None
+    parts = [] if finding.rank is None or of_all else [f"--ranks {finding.rank}"]
+    if finding.steps is not None:
+        parts.append(f"--steps {steps_words(finding.steps)}")
+    elif finding.window_ns is not None:
         start_ns, end_ns = finding.window_ns
         parts.append(f"--filter-time {start_ns}/{end_ns}")
     if not parts:
