@@ -7,8 +7,8 @@
 Targets are `tests` (all of them, with every case), `mutants` (planted bugs), `campaigns` (hostile
 input, faults, shapes, sentences) and `matrix` (Pythons and libraries). A part is meant to take less
 than 45 minutes on two cores. The ledger is in the folder that NSYS_LLM_LEDGER names, else below
-~/.cache, with the output of each part. A checkout with changes has no commit: its parts are run
-each time.
+~/.cache, with the output of each part. A checkout with changes has no commit: its parts
+are run each time.
 """
 
 from __future__ import annotations
