@@ -9,7 +9,7 @@ from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables, first_record
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE
-from nsys_llm.view.text import listed
+from nsys_llm.view.text import ranks_words
 
 from .texts import ALIKE, HEAVIER, LEAST_HEAVIER_PCT, RULES
 
@@ -62,7 +62,6 @@ def _heavier(tables: Tables, place: int) -> Finding:
     which = f"The last {noun}" if min(heavy) > max(others) else f"One {noun}"
     if max(heavy) < min(others):
         which = f"The first {noun}"
-    names = listed([str(rank) for rank in heavy])
     return RULES["unplaced_pipeline"].finding(
         cause=Cause("stage", worst["rank"], worst["device_id"]),
         change=Change(
@@ -71,7 +70,7 @@ def _heavier(tables: Tables, place: int) -> Finding:
         case=HEAVIER,
         fields={
             "which": which,
-            "heaviest": f"rank {names}" if len(heavy) == 1 else f"ranks {names}",
+            "heaviest": ranks_words(heavy),
             "compute": "computes" if len(heavy) == 1 else "compute",
         },
         evidence=(

@@ -81,6 +81,13 @@ def test_who_constantly_has_less_to_do_is_a_cause(load, options, title, tmp_path
     assert verdicts["verdict"].dropna().unique().tolist() == ["less_work"]
 
 
+def test_only_steps_without_requests_are_called_empty(tmp_path):
+    folder = data_parallel(tmp_path, lambda r, s: 32 if r < 3 else 0 if s % 12 < 7 else 4)
+    titles, verdicts = told("tail_stats", folder)
+    assert titles["less_work"].startswith("Rank 3 runs empty batches in 14 of 24 steps ")
+    assert verdicts.loc[3, "less_steps_n"] == 14
+
+
 def test_who_constantly_has_more_to_do_is_named_with_its_requests(tmp_path):
     load = (32, 70, 32, 32)
     titles, verdicts = told("tail_stats", data_parallel(tmp_path, lambda r, _: load[r]))
