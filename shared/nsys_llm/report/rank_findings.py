@@ -14,16 +14,13 @@ from nsys_llm.report.findings import CAPTURE, Finding, cells
 from nsys_llm.report.price import FEW_STEPS
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Case, Rule
-from nsys_llm.report.walls import Gpu
-from nsys_llm.view.text import counted, listed, quoted, ranks_words, shortened
+from nsys_llm.view.text import gpus_words, quoted, ranks_words, shortened
 
 _COLUMNS: Final = (
     *("peers_n", "stage", "kernel", "kernel_pct", "more_pct", "late_ns", "chance", "steps_n"),
     *("late_steps_n", "less_steps_n", "requests_n", "peer_requests_n", "waiting_pct"),
     *("about_ns", "bound_ns"),
 )
-#: GPUs that a finding lists.
-_MOST: Final = 4
 _EVEN: Final = (
     "Give every rank as much: sequences of like length in each batch, layers or experts spread "
     "evenly."
@@ -217,15 +214,10 @@ def _subjects(rows: Sequence[Record], worst: Record, tables: Tables) -> dict[str
     verdicts = tables["rank_verdicts"]
     several = set(verdicts.loc[verdicts.duplicated("rank"), "rank"].tolist())
 
-    def called(gpus: Sequence[Gpu]) -> str:
-        if several.isdisjoint(rank for rank, _ in gpus):
-            return ranks_words(sorted({rank for rank, _ in gpus}))
-        named = [f"GPU {device_id} of rank {rank}" for rank, device_id in gpus]
-        return listed(named) if len(named) <= _MOST else counted(len(named), "GPU")
-
     gpus = sorted((int(row["rank"]), int(row["device_id"])) for row in rows)
     one = int(worst["rank"]), int(worst["device_id"])
-    who, has_several = called(gpus), one[0] in several
+    has_several = one[0] in several
+    who = gpus_words(gpus, with_devices=not several.isdisjoint(rank for rank, _ in gpus))
     are_several = len(gpus) > 1
     return {
         "who": who,
@@ -233,7 +225,7 @@ def _subjects(rows: Sequence[Record], worst: Record, tables: Tables) -> dict[str
         "have": "have" if are_several else "has",
         "run": "run" if are_several else "runs",
         "their": "their" if are_several else "its",
-        "waiting": called([one]),
+        "waiting": gpus_words([one], with_devices=has_several),
         "Gpu": f"GPU {one[1]} of rank {one[0]}" if has_several else f"Rank {one[0]}'s GPU",
         "gpu": str(one[1]) if has_several else None,
     }

@@ -80,6 +80,14 @@ def ranks_words(ranks: Iterable[int]) -> str:
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {listed(parts)}"
 
 
+def gpus_words(gpus: Sequence[tuple[int, int]], *, with_devices: bool) -> str:
+    """Return GPUs, pairs of rank and device, as a sentence has them: `GPU 3 of rank 0`, `rank 0`."""
+    if not with_devices:
+        return ranks_words(sorted({rank for rank, _ in gpus}))
+    named = [f"GPU {device_id} of rank {rank}" for rank, device_id in gpus]
+    return listed(named) if len(named) <= _MOST_RANKS else counted(len(named), "GPU")
+
+
 def format_ns(value_ns: float | None) -> str:
     """Return a time in the unit that suits it, with three figures: `1.23 ms`; `-` for null."""
     return NOT_KNOWN if _is_null(value_ns) else _scaled(value_ns, _NS_STEPS)
