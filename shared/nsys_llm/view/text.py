@@ -81,7 +81,7 @@ def ranks_words(ranks: Iterable[int]) -> str:
 
 
 def gpus_words(gpus: Sequence[tuple[int, int]], *, with_devices: bool) -> str:
-    """Return GPUs, pairs of rank and device, as a sentence has them: `GPU 3 of rank 0`, `rank 0`."""
+    """Return GPUs, pairs of rank and device, as a sentence has them: `GPU 3 of rank 0`."""
     if not with_devices:
         return ranks_words(sorted({rank for rank, _ in gpus}))
     named = [f"GPU {device_id} of rank {rank}" for rank, device_id in gpus]
