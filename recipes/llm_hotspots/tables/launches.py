@@ -42,7 +42,8 @@ def _launches(ranks: RankRows, devices: Columns) -> Columns:
     launches = [(rank, launch) for rank, part in ranks for launch in part.launches]
     plain = ("device_id", "long_gaps_n", "kernels_n", "graph_nodes_n", "peak_kernels_n")
     short = ("under_5us_n", "under_10us_n", "under_20us_n")
-    columns = record_columns(launches, *plain, "peak_start_ns", *short)
+    hidden = ("pdl_pairs_n", "pdl_hidden_ns")
+    columns = record_columns(launches, *plain, "peak_start_ns", *short, *hidden)
     window_ns = np.array(devices["window_ns"], dtype=np.int64)
     active_ns = window_ns - np.array([item.long_gaps_ns for _, item in launches], dtype=np.int64)
     kernels_n = np.array(columns["kernels_n"], dtype=np.int64)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from nsys_llm.analyses.collectives.lanes import LaneRows, map_lanes
+from nsys_llm.analyses.device.dependents import Dependents, dependents
 from nsys_llm.analyses.device.gap_sums import GapSums, sum_gaps
 from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.device.host_timeline import HostTimeline
@@ -92,6 +93,11 @@ class RankView:
     def missing_work(self) -> MissingWork:
         """What the profile does not hold of its GPU work."""
         return find_missing_work(self.trace, whole_capture=self.whole_capture)
+
+    @cached_property
+    def dependents(self) -> Dependents:
+        """Its kernels that began before the one ahead of them had ended."""
+        return dependents(self.trace)
 
     @cached_property
     def op_names(self) -> OpNames:
