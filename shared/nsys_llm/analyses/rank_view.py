@@ -15,8 +15,8 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import MissingWork, find_missing_work
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
 from nsys_llm.analyses.host.states import HostRecords, has_host_records
-from nsys_llm.analyses.steps.by_range import MarkedRanges
 from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.no_work import no_work_spans
 from nsys_llm.analyses.steps.of_rank import device_steps
 from nsys_llm.analyses.steps.steps import Steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_instants
+
+#: Share of the launched GPU time that steps must hold where no engine says what they are; ours.
+_LEAST_HELD_PCT: Final = 50
 
 
 class OpBlock(NamedTuple):
@@ -145,6 +148,11 @@ class LaunchedOps:
                 known = rows >= 0
                 np.add.at(of_call, rows[known], took_ns[known])
         return of_call
+
+
+def is_half(held_ns: int, launched_gpu_ns: int) -> bool:
+    """Return whether some GPU time is at least half of all that was launched."""
+    return held_ns > 0 and 100 * held_ns >= _LEAST_HELD_PCT * launched_gpu_ns
 
 
 def _with_sane_starts(calls: Table) -> Table:
