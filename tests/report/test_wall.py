@@ -33,6 +33,7 @@ WALL = DeviceWall(
     copies_ns=0,
     profiler_ns=50,
     no_work_ns=0,
+    start_up_ns=0,
     idle_ns=250,
 )
 

@@ -19,6 +19,7 @@ from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.no_work import no_work_spans
 from nsys_llm.analyses.steps.of_rank import device_steps
+from nsys_llm.analyses.steps.start_up import start_up_spans
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.intervals import IntArray
@@ -75,9 +76,14 @@ class RankView:
         return no_work_spans(self.trace)
 
     @cached_property
+    def start_up(self) -> IntArray:
+        """When it started up: shape (n, 2), sorted and disjoint."""
+        return start_up_spans(self.trace, lambda: self.steps)
+
+    @cached_property
     def host(self) -> HostTimeline:
         """The calls of its threads."""
-        return HostTimeline.of(self.trace, self.profiler, self.no_work)
+        return HostTimeline.of(self.trace, self.profiler, self.no_work, self.start_up)
 
     @cached_property
     def records(self) -> HostRecords:
@@ -132,7 +138,7 @@ class RankView:
     @cached_property
     def wall_layers(self) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
         """The full names of its kernels, and the layers of the wall split of each device."""
-        return wall_layers(self.trace, self.profiler, self.no_work)
+        return wall_layers(self.trace, self.profiler, self.no_work, self.start_up)
 
     def release(self, *names: str) -> None:
         """Forget what is no longer needed; asked for again, it is made again."""

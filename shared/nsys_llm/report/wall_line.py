@@ -12,6 +12,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
     APART,
+    BEFORE_STEPS,
     BOUND_WORDS,
     COMMUNICATION,
     COMPUTE,
@@ -219,6 +220,7 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
     for row in rows:
         name, share = row["wall_class"], 100.0 * int(row["time_ns"]) / whole_ns
         mostly[LOAD] += share * (name == LOAD)
+        mostly[START_UP] += share * (name in (LOAD, BEFORE_STEPS))
         if name not in shares:
             continue
         shares[name] += share
@@ -226,7 +228,7 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
         unknown += share * (name == IDLE and row["file"] in opaque)
         group = bound_group(name, row["detail"]) or name
         groups[name][group] = groups[name].get(group, 0.0) + share
-    mostly[START_UP] = groups[IDLE].get(START_UP, 0.0)
+    mostly[START_UP] += groups[IDLE].get(START_UP, 0.0)
     for group, share in mostly.items():
         if share >= _MOST_PCT:
             return Bound(MOSTLY_WORDS[group], f"{share:.1f} % of the time")

@@ -14,9 +14,9 @@ that launched it, found by process and correlation id, and T the thread that mad
 Where T is in no CUDA call and the operation before the gap was launched by another thread, T may
 have waited for that one to hand over: a wait, a blocking copy or an allocation there is the cause.
 What the driver records as its own (loading and compiling code, waiting for room in the launch
-queue) counts before the call it happens in, time in which a server has no request before both, and
-the profiler's own time before everything: it is no idle time. So each nanosecond of a gap has one
-cause, and the gap is named after the largest.
+queue) counts before the call it happens in, time in which a server has no request, or a program
+starts up, before both, and the profiler's own time before everything: it is no idle time. So each
+nanosecond of a gap has one cause, and the gap is named after the largest.
 
 Where kernels start before their launch call begins, the clocks of host and GPU disagree by as much
 (see `nsys_llm.trace.launch_clocks`). A gap that is shorter than that is `unresolved`, unless its
@@ -53,6 +53,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "after_last": "nothing ran on the device any more",
     "unresolved": "the gap is shorter than the clock error between host and GPU",
     "no_work": "no request was in the server",
+    "start_up": "the program started up: before its first step",
     "profiler_overhead": "the profiler did its own work",
 }
 CAUSE_NAMES: Final = tuple(CAUSES)
@@ -68,6 +69,7 @@ NO_API: Final = _CODES["no_api"]
 AFTER_LAST: Final = _CODES["after_last"]
 UNRESOLVED: Final = _CODES["unresolved"]
 NO_WORK: Final = _CODES["no_work"]
+START_UP: Final = _CODES["start_up"]
 PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
 
 #: The causes before this code are idle time; the profiler's work is none.

@@ -17,15 +17,21 @@ LOAD: Final = "load"
 COPIES: Final = "copies"
 PROFILER: Final = "profiler"
 NO_WORK: Final = "no_work"
+BEFORE_STEPS: Final = "start_up"
 IDLE: Final = "idle"
 
 #: In the order in which they take a nanosecond. Load are copies that bring a model to a GPU before
-#: its first kernel; no_work is when a server had no request. They have a row only where there is
-#: such time.
-WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, LOAD, COPIES, PROFILER, NO_WORK, IDLE)
+#: its first kernel; no_work is when a server had no request; start_up is idle time before the first
+#: step of a program that then loads, compiles or captures. They have a row only where there is such
+#: time.
+WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, LOAD, COPIES, PROFILER, NO_WORK, BEFORE_STEPS, IDLE)
 
 #: What is no part of the repeated work, so that nothing can be gained there, and its words.
-APART: Final[Mapping[str, str]] = {LOAD: "load", NO_WORK: "no requests in the server"}
+APART: Final[Mapping[str, str]] = {
+    LOAD: "load",
+    NO_WORK: "no requests in the server",
+    BEFORE_STEPS: "start-up",
+}
 
 #: Of a step, whose copies and idle time hold what a run's split tells apart.
 STEP_CLASSES: Final = tuple(name for name in WALL_CLASSES if name not in APART)
@@ -57,6 +63,7 @@ _IDLE_GROUPS: Final[Mapping[str, str]] = {
     "after_last": UNKNOWN,
     "unresolved": UNKNOWN,
     NO_WORK: UNKNOWN,
+    BEFORE_STEPS: START_UP,
 }
 
 

@@ -58,6 +58,7 @@ class DeviceWall:
         copies_ns: Time of other copies and of fills beside neither.
         profiler_ns: Time in which the profiler did its own work and the device ran nothing.
         no_work_ns: Time in which neither did anything, and a server had no request.
+        start_up_ns: Likewise, and the program started up.
         hidden: When communication kernels ran that the split does not count as communication, as
             something computed too or no window was there: shape (n, 2), sorted and disjoint; None
             where the recipe does not ask for it, or there are more than `MOST_HIDDEN`.
@@ -75,6 +76,7 @@ class DeviceWall:
     copies_ns: int
     profiler_ns: int
     no_work_ns: int
+    start_up_ns: int
     idle_ns: int
     hidden: IntArray | None = field(default=None, compare=False)
     work: DeviceWork | None = field(default=None, compare=False)

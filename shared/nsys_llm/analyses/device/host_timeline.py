@@ -53,6 +53,7 @@ class HostTimeline:
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
         no_work: When no request was in the server: shape (n, 2), disjoint from `profiler` too.
+        start_up: When the program started up: shape (n, 2), disjoint from both.
         driver: What the driver did, none of it in either.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
@@ -63,12 +64,15 @@ class HostTimeline:
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
     no_work: IntArray
+    start_up: IntArray
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace, profiler: IntArray, no_work: IntArray) -> HostTimeline:
+    def of(
+        cls, trace: RankTrace, profiler: IntArray, no_work: IntArray, start_up: IntArray
+    ) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
@@ -77,6 +81,7 @@ class HostTimeline:
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
             no_work: When a server had no request, likewise; the profiler comes first.
+            start_up: When the program started up, likewise; it comes last.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -94,10 +99,12 @@ class HostTimeline:
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
         no_work = subtract_intervals(no_work, profiler)
         taken = union_intervals(*np.concatenate((profiler, no_work)).T)
+        start_up = subtract_intervals(start_up, taken)
+        taken = union_intervals(*np.concatenate((taken, start_up)).T)
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        return cls(calls, cause, is_graph, profiler, no_work, driver, error_ns)
+        return cls(calls, cause, is_graph, profiler, no_work, start_up, driver, error_ns)
 
     @cached_property
     def cause_ns(self) -> IntArray:

@@ -98,6 +98,7 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
     rows = np.arange(len(gaps))
     for spans, cause in (
         (host.no_work, idle_causes.NO_WORK),
+        (host.start_up, idle_causes.START_UP),
         (host.profiler, idle_causes.PROFILER_OVERHEAD),
     ):
         _overlay(split, spans, gaps.spans, rows, where, host, cause)

@@ -22,7 +22,12 @@ from nsys_llm.numeric.grouping import (
     split_by_code,
 )
 from nsys_llm.numeric.intervals import IntArray, starts_inside
-from nsys_llm.taxonomy.idle_causes import HOST_NO_CUDA, NO_WORK, PROFILER_OVERHEAD
+from nsys_llm.taxonomy.idle_causes import (
+    HOST_NO_CUDA,
+    NO_WORK,
+    PROFILER_OVERHEAD,
+    START_UP,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,11 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
     """
     stretches = np.column_stack((exposed.start_ns, exposed.end_ns))
     layers = [(work.cause, work.spans) for work in host.driver if work.thread == exposed.thread]
-    layers += [(NO_WORK, host.no_work), (PROFILER_OVERHEAD, host.profiler)]
+    layers += [
+        (NO_WORK, host.no_work),
+        (START_UP, host.start_up),
+        (PROFILER_OVERHEAD, host.profiler),
+    ]
     layers = [(cause, _near(spans, stretches)) for cause, spans in layers]
     before = [code for code in distinct(exposed.other).tolist() if code >= 0]
     others = {code: host.spans(code, blocking=True) for code in before}

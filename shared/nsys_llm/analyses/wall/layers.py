@@ -44,6 +44,7 @@ class WallLayers:
         load: The part of `copies` that brought a model, see `nsys_llm.analyses.wall.load`.
         no_work: The part of the idle time in which a server had no request, see
             `nsys_llm.analyses.steps.no_work`.
+        start_up: The part of the rest in which a program started up.
     """
 
     device_id: int
@@ -56,16 +57,18 @@ class WallLayers:
     profiler: IntArray
     load: IntArray
     no_work: IntArray
+    start_up: IntArray
 
 
 def wall_layers(
-    trace: RankTrace, profiler: IntArray, no_work: IntArray
+    trace: RankTrace, profiler: IntArray, no_work: IntArray, start_up: IntArray
 ) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
         profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
         no_work: When a server had no request, likewise.
+        start_up: When the program started up, likewise.
     """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
@@ -73,7 +76,7 @@ def wall_layers(
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
     layers = tuple(
-        _device_layers(trace, device, names, code, communicates, (profiler, no_work))
+        _device_layers(trace, device, names, code, communicates, (profiler, no_work, start_up))
         for device in trace.device_ids
     )
     return names, layers
@@ -108,7 +111,7 @@ def _device_layers(
     names: tuple[str, ...],
     code: IntArray,
     communicates: npt.NDArray[np.bool_],
-    host: tuple[IntArray, IntArray],
+    host: tuple[IntArray, IntArray, IntArray],
 ) -> WallLayers:
     reported = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
     graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
@@ -128,7 +131,7 @@ def _device_layers(
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    communication, copying, profiler, no_work = layers
+    communication, copying, profiler, no_work, start_up = layers
     load = intersect_intervals(load_spans(trace, device), copying)
     return WallLayers(
         device_id=device,
@@ -141,6 +144,7 @@ def _device_layers(
         profiler=profiler,
         load=load,
         no_work=no_work,
+        start_up=start_up,
     )
 
 
