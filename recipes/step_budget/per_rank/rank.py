@@ -63,6 +63,7 @@ def map_rank(view: RankView) -> BudgetPartial:
         clock_error_ns=host.clock_error_ns,
         replay=replay,
         copies=repeated_copies(trace, steps, marks),
+        beside=None if view.steps is None else view.steps.beside,
     )
     return BudgetPartial(CollectivesPartial({rank: lanes} if lanes else {}), ranks={rank: budget})
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.steps.beside import without_beside
 from nsys_llm.analyses.steps.by_kernel import kernel_steps, period_spans, replay_spans
 from nsys_llm.analyses.steps.by_range import chosen_steps, engine_spans, numbered_spans
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
@@ -59,7 +60,7 @@ def find_steps(
     if spans is None:
         return None
     phase = np.array(phase_map(options.get("phase_map")).codes(spans.names), dtype=np.int64)
-    steps = with_operations(spans, ops, _cut_from_ns(trace, ops), phase)
+    steps = without_beside(trace, with_operations(spans, ops, _cut_from_ns(trace, ops), phase))
     return replace(steps, full=steps.full & ~_holding_earlier_work(trace, steps))
 
 

@@ -69,6 +69,23 @@ class StepSpans:
         return int(self.start_ns.size)
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What steps launched that is no part of them; see `beside.py`.
+
+    Attributes:
+        window_ns: Median time from a step's begin to the end of its work on its own stream.
+        limit_ns: What ends later than that after the begin, on another stream, is beside.
+        kernels_n: Kernels that are.
+        time_ns: How long they ran.
+    """
+
+    window_ns: int
+    limit_ns: int
+    kernels_n: int
+    time_ns: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Steps(StepSpans):
     """The steps of one rank with their operations; arrays of shape (steps,).
@@ -79,13 +96,15 @@ class Steps(StepSpans):
         begin: The first that take far longer than the others of their kind.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
-            that nest, the innermost. -1 outside of all.
+            that nest, the innermost. -1 outside of all, and of what runs beside them.
+        beside: Where a step's kernels run on several streams.
     """
 
     full: _Mask
     begin: SlowBegin
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
+    beside: Beside | None = None
     _windows_ns: dict[int, IntArray] = field(default_factory=dict, init=False, compare=False)
 
     @property
