@@ -7,7 +7,7 @@ from step_world import LAYER_KERNELS, StepWorld
 from test_phase_times import rank
 
 from nsys_llm.analyses.steps.finder import find_steps
-from nsys_llm.analyses.steps.steps import ENGINE, KERNEL_PERIOD, REPEATED
+from nsys_llm.analyses.steps.steps import ENGINE, GRAPH_REPLAYS, KERNEL_PERIOD, REPEATED
 from nsys_llm.taxonomy.step_names import STEP
 
 
@@ -126,3 +126,40 @@ def test_numbered_steps_are_steps_and_their_layers_are_not(steps_n, tmp_path):
     steps = found_in(world, tmp_path)
     assert (steps.name, steps.unit, len(steps)) == ("training_step_#", STEP, steps_n)
     assert by_start(steps) == world.truth
+
+
+def decoding_by_graphs(*between, steps_n=16):
+    """Return replays of 4,000 ns and a sampling; now and then other kernels follow.
+
+    Args:
+        between: (name, how many, ns each) of these.
+        steps_n: Replays.
+    """
+    world, step, prefills = StepWorld(8), 0, 0
+    for replay in range(steps_n):
+        world.replay(tuple("abcdefghij"), step)
+        world.launch("sample", step, took_ns=50)
+        world.sync()
+        if between and replay % 5 == 2:
+            step, prefills = step + 1, prefills + 1
+            for name, kernels_n, took_ns in between:
+                for _ in range(kernels_n):
+                    world.launch(name, step, took_ns=took_ns)
+            world.sync()
+        step += 1
+    return world, prefills
+
+
+def test_eager_prefills_between_replays_are_steps_of_their_own_kind(tmp_path):
+    world, prefills = decoding_by_graphs(("prefill_gemm", 20, 400), ("sample", 1, 50))
+    steps = found_in(world, tmp_path)
+    assert by_start(steps) == world.truth
+    assert steps.names.tolist().count("eager prefill") == prefills == 3
+    assert (len(steps), steps.source) == (19, GRAPH_REPLAYS)
+
+
+@pytest.mark.parametrize("between", [("evict_cache", 1, 9_000), ("mask", 12, 40)])
+def test_a_long_kernel_or_many_small_ones_between_replays_are_no_prefill(between, tmp_path):
+    steps = found_in(decoding_by_graphs(between)[0], tmp_path)
+    assert set(steps.names) == {"CUDA graph"}
+    assert len(steps) == 16

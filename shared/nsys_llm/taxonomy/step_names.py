@@ -22,6 +22,9 @@ LAYER: Final = "layer"
 GRAPH: Final = "graph"
 PERIOD: Final = "period"
 
+#: What a step between replays of a graph is called whose kernels are launched one by one.
+EAGER: Final = "eager prefill"
+
 #: What a step without requests of a kind has none of.
 _PARTS: Final = {
     "ctx_reqs": ("ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),

@@ -122,9 +122,13 @@ class LaunchedOps:
 
     def held_ns(self, start_ns: IntArray, end_ns: IntArray) -> int:
         """Return the GPU time launched, by any thread, in some spans that do not overlap."""
+        return int(self.each_held_ns(start_ns, end_ns).sum())
+
+    def each_held_ns(self, start_ns: IntArray, end_ns: IntArray) -> IntArray:
+        """Return the GPU time launched, by any thread, in each of some spans."""
         at_ns, until_ns = self._by_time
         low, high = (np.searchsorted(at_ns, edges, side="left") for edges in (start_ns, end_ns))
-        return int((until_ns[high] - until_ns[low]).sum())
+        return np.asarray(until_ns[high] - until_ns[low])
 
     @cached_property
     def _by_time(self) -> tuple[IntArray, IntArray]:
