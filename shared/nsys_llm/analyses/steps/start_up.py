@@ -34,17 +34,21 @@ _SLOW_LAUNCH_NS: Final = 1_000_000
 def start_up_spans(trace: RankTrace, find: Callable[[], Steps | None]) -> IntArray:
     """Return when a rank started up: from its first operation to its first step.
 
-    The profile's clock; shape (1, 2), or (0, 2) for a run without steps, or where the time before
-    them is not known to be a start-up: a prompt that is read before tokens are generated is none.
+    Without steps, to the end of the copies that load its model. The profile's clock; shape (1, 2),
+    or (0, 2) where the time before the steps is not known to be a start-up: a prompt that is read
+    before tokens are generated is none.
 
     Args:
         find: Returns the steps of the rank; not called where nothing starts up.
     """
-    nothing, busy, signs = np.empty((0, 2), dtype=np.int64), trace.gpu_busy, _signs(trace)
-    steps = find() if len(signs) and len(busy) else None
-    if steps is None:
+    nothing, busy = np.empty((0, 2), dtype=np.int64), trace.gpu_busy
+    loads = _loads(trace)
+    signs = np.concatenate([loads, _signs(trace)])
+    if not len(signs) or not len(busy):
         return nothing
-    first_ns, last_ns, until_ns = int(busy[0, 0]), int(busy[-1, 1]), int(steps.start_ns[0])
+    steps = find()
+    first_ns, last_ns = int(busy[0, 0]), int(busy[-1, 1])
+    until_ns = int(loads[:, 1].max(initial=first_ns) if steps is None else steps.start_ns[0])
     span = np.array([[first_ns, until_ns]], dtype=np.int64)
     if 100 * (until_ns - first_ns) < _LEAST_PCT * (last_ns - first_ns):
         return nothing
@@ -53,12 +57,16 @@ def start_up_spans(trace: RankTrace, find: Callable[[], Steps | None]) -> IntArr
     return span if enough and until_ns > first_ns else nothing
 
 
+def _loads(trace: RankTrace) -> IntArray:
+    """Return from when to when the model of each device was copied, shape (n, 2)."""
+    loads = (load_spans(trace, device) for device in trace.device_ids)
+    spans = [(int(load[0, 0]), int(load[-1, 1])) for load in loads if len(load)]
+    return np.array(spans, dtype=np.int64).reshape(-1, 2)
+
+
 def _signs(trace: RankTrace) -> IntArray:
-    """Return when a model was copied, code loaded, a graph captured, or a warm-up ran; (n, 2)."""
+    """Return when code was loaded, a graph captured, or a warm-up ran; shape (n, 2)."""
     parts = [MarkedRanges.of_rank(trace).warmups_ns()]
-    for device in trace.device_ids:
-        load = load_spans(trace, device)
-        parts.append(np.array([[load[0, 0], load[-1, 1]]]) if len(load) else load)
     calls = trace.tables.get("api_calls")
     if calls is not None and len(calls):
         ids = distinct(calls["name_id"])
