@@ -46,7 +46,7 @@ CHECKS = (
     ("pytest", ("pytest", *TESTS.split())),
 )
 
-ARCHIVE, DEMO = "nsys-llm-recipes.tar.gz", Path("nsys-llm-demo")
+DEMO = Path("nsys-llm-demo")
 FIND_RECIPES = "import nsys_llm.recipes; print(*nsys_llm.recipes.__path__)"
 
 
@@ -106,11 +106,9 @@ def _install(options: Any) -> int:
     if options.uninstall or options.check:
         return _look_or_remove(options)
     target = _venv(options) if options.venv else Target(sys.executable, "", options.quiet)
-    if options.tar:
-        _write_archive(target)
     if options.current or options.venv:
         extras = [name for name in ("jupyter", "test") if getattr(options, name)]
-        _install_package(target, f"[{','.join(extras)}]" if extras else "", options.untar)
+        _install_package(target, f"[{','.join(extras)}]" if extras else "", options.find_links)
         _say_usage(target)
     if options.nsys is not None:
         _place(target, options)
@@ -122,13 +120,13 @@ def _install(options: Any) -> int:
 
 
 def _place(target: Target, options: Any) -> None:
-    wheel = (target.python, options.untar, copy_sources, _run)
-    with _ours("install.wheelhouse", "built_library", *wheel) as library:
+    wheel = (target.python, options.find_links, copy_sources, _run)
+    with _ours("install.wheels", "built_library", *wheel) as library:
         given = (ROOT, options.nsys or None, library)
         lines, python = _ours("install.steps", "place_beside_nsys", *given)
     target.say(*lines)
     if python:
-        _install_package(Target(python, "", target.quiet), "", options.untar)
+        _install_package(Target(python, "", target.quiet), "", options.find_links)
 
 
 def _look_or_remove(options: Any) -> int:
@@ -183,24 +181,14 @@ def _venv(options: Any) -> Target:
     return target
 
 
-def _install_package(target: Target, extra: str, archive: "str | None") -> None:
+def _install_package(target: Target, extra: str, wheels: "str | None") -> None:
     target.say("installing nsys-llm-recipes and what it needs (the first time, some minutes) ...")
     with tempfile.TemporaryDirectory(prefix="nsys-llm-") as folder:
-        if archive:
-            wheels = _ours("install.wheelhouse", "unpack", Path(archive).expanduser(), Path(folder))
-            offline = ("--no-index", "--find-links", str(wheels), "nsys-llm-recipes")
-            _pip(target, folder, "install", "-q", *offline)
+        if wheels:
+            words = ["--no-index", "--find-links", os.path.expanduser(wheels), "nsys-llm-recipes"]
         else:
-            _pip(target, folder, "install", "-q", f"{copy_sources(Path(folder, 'source'))}{extra}")
-
-
-def _write_archive(target: Target) -> None:
-    target.say("collecting the wheels of nsys-llm-recipes and of what it needs ...")
-    with tempfile.TemporaryDirectory(prefix="nsys-llm-") as folder:
-        wheels = str(Path(folder, "wheels"))
-        _pip(target, folder, "wheel", "-q", "-w", wheels, str(copy_sources(Path(folder, "source"))))
-        _ours("install.wheelhouse", "pack", Path(wheels), Path(ARCHIVE))
-    target.say(f"wrote {ARCHIVE}; there: python3 install.py --venv .venv --untar {ARCHIVE}")
+            words = [f"{copy_sources(Path(folder, 'source'))}{extra}"]
+        _pip(target, folder, "install", "-q", *words)
 
 
 def _pip(target: Target, folder: str, *words: str) -> None:
@@ -208,7 +196,7 @@ def _pip(target: Target, folder: str, *words: str) -> None:
     # With its own temporary files here, pip leaves none behind when it is interrupted.
     code, output = _run([*pip, *words], TMPDIR=folder)
     if code:
-        advice = _ours("install.wheelhouse", "pip_advice", output).format(target.python)
+        advice = _ours("install.wheels", "pip_advice", output).format(target.python)
         raise InstallError(f"{advice} (pip: {_last_line(output)})")
 
 
@@ -277,7 +265,7 @@ def _run(
 
 
 def _last_line(output: str) -> str:
-    return str(_ours("install.wheelhouse", "last_line", output))
+    return str(_ours("install.wheels", "last_line", output))
 
 
 def _failed(message: str, exit_code: int) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 from finding_numbers import unexplained_numbers
-from title_claims import check_title
 
 from nsys_llm.report.findings import Finding, evidence_record, finding_record, ranked
 from nsys_llm.report.prices.pricing import priced
@@ -26,7 +25,6 @@ def check_findings(findings: Sequence[Finding], tables: Mapping[str, pd.DataFram
         record = finding_record(finding)
         assert list(not_plain(finding)) == []
         assert unexplained_numbers(record) == [], (finding.rule, finding.title, finding.details)
-        check_title(record, tables)
         if finding.kind == "capture":
             assert (finding.severity, finding.price) == (None, None)
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.of_job import with_agreed_warmup
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides
@@ -48,7 +49,9 @@ def quick_run(
     flags = [word for word in words if isinstance(word, str)]
     options = overview_options(recipe, resolved(recipe, "--input", *reports, *flags))
     inputs, _ = expand_sides(entries_by_side(options))
-    result = map_profiles(inputs, recipe=recipe, options=options, keep=keep)
+    result, options = with_agreed_warmup(
+        lambda options: map_profiles(inputs, recipe=recipe, options=options, keep=keep), options
+    )
     assert all(profile.reason is None for profile in result.profiles), result.profiles
     run = Run(
         manifest=load_manifest(recipe),

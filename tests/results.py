@@ -29,6 +29,14 @@ RECIPE = "llm_hotspots"
 #: What stands first in PYTHONPATH of children: conftest.py has them draw nothing.
 paths_of_children: tuple[str, ...] = ()
 
+
+def idle_by_cause(tables: Mapping[str, pd.DataFrame], column: str = "idle_ns") -> dict[str, int]:
+    """Return a column of rank_causes of idle_gaps over all GPUs and lengths of gaps, by cause."""
+    causes = tables["rank_causes"]
+    causes = causes[causes["cause"] != "profiler_overhead"]
+    return causes.groupby("cause")[column].sum().to_dict()
+
+
 #: Where `NSYS_RECIPE_PATH` points in a checkout.
 RECIPES_FOLDER = Path(__file__).parents[1] / "recipes"
 
@@ -172,7 +180,8 @@ def rows(frame: pd.DataFrame, columns: str) -> list[tuple[Any, ...]]:
 
 
 #: The columns that durations alone decide, in our tables and in NVIDIA's.
-OURS = "mean_ns std_ns min_ns q1_ns p50_ns q3_ns p90_ns p95_ns p99_ns max_ns"
+OF_RANK = "mean_ns min_ns p50_ns p99_ns max_ns"
+OURS = f"{OF_RANK} q1_ns q3_ns"
 NVIDIA = "Avg StdDev Min Q1 Med Q3 Max"
 _PERCENTS = {"q1": 25, "p50": 50, "med": 50, "q3": 75, "p90": 90, "p95": 95, "p99": 99}
 

@@ -36,7 +36,6 @@ TOLD = {
 LAYERS_N = 4
 NORM, GEMM = "vllm::rms_norm_kernel", "sm90_xmma_gemm_bf16_tn_n"
 ATTENTION, ACTIVATION = "flash_fwd_splitkv_kernel", "vllm::act_and_mul_kernel"
-GROWING = "triton_poi_fused_mask_kv_0"
 SAMPLER = "topk_topp_sampling_kernel"
 SAMPLER_ROW_NS = 200
 _GAP_NS, _LATENCY_NS = 500, 2_000
@@ -63,10 +62,8 @@ class Server:
         launch_ns: Of the host before each launch of a step with context.
         noise: Relative spread of kernels.
         costs: ns: base, row, token, key, pair.
-        grows_ns: A kernel that takes so long for a key of a request, besides.
         unparsed: Share of steps whose name is of no format.
         ahead: Whether the host waits for the step before, not for its own.
-        slower: What all kernels take more at the end than at the beginning, as of a hot GPU.
         apart: Whether others wait while prompts are read, in steps of their own.
         pause_ns: Of the host, once: in a step that reads a prompt, or in the 60th where none does.
     """
@@ -86,10 +83,8 @@ class Server:
     launch_ns: int = 0
     noise: float = 0.003
     costs: tuple[float, ...] = (600_000, 3_000, 900, 4.0, 0.02)
-    grows_ns: float = 0.0
     unparsed: float = 0.0
     ahead: bool = True
-    slower: float = 0.0
     apart: bool = False
     pause_ns: int = 0
 
@@ -303,8 +298,6 @@ class _Maker:
             ATTENTION: 0.3 * base + key * fields["g_sk"] + pair * fields["c_sqsk"],
             ACTIVATION: 0.05 * base,
         }
-        if server.grows_ns:
-            shares[GROWING] = server.grows_ns * fields["g_sk"]
         grid = rows + fields["ctx_tokens"]
         grids = {NORM: grid, ACTIVATION: grid}
         nodes = [(name, ns / LAYERS_N, grids.get(name, 7)) for name, ns in shares.items()]
@@ -317,7 +310,6 @@ class _Maker:
             self._kernel(step, name, ns, blocks)
 
     def _taken(self, ns: float) -> int:
-        ns *= 1 + self.server.slower * len(self.every) / self.server.steps_n
         return max(round(ns * (1 + self.server.noise * self.rng.standard_normal())), 1)
 
     def _runs(self, step: Step | None, took_ns: int) -> tuple[int, int]:

@@ -32,6 +32,7 @@ class StepWorld:
 
     def __init__(self, seed: int, *, api: bool = True) -> None:
         self.trace = TraceBuilder()
+        self.trace.reserve_correlation_ids(1)  # for what was launched before the capture began
         self.chance = random.Random(seed)
         self.truth: dict[int, int] = {}
         self.ends: dict[int, int] = {}

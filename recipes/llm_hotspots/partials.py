@@ -12,6 +12,7 @@ from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from .extras.rank import RankExtras
 from .per_rank.apis import RankApis
+from .per_rank.exposed import ExposedOperation
 from .per_rank.kernels import KernelRows, SourceRows
 from .per_rank.launch_stages import LaunchStages
 from .per_rank.launches import DeviceLaunches
@@ -42,6 +43,7 @@ class RankHotspots:
         typical: A launch of each row of `kernels`.
         stats: By name over the rank's devices; the same object as `kernels` for one device.
         overlap: What runs together on each device, sorted by its id.
+        exposed: Communication beside which nothing computes, by device and operation.
         launches: Of each device, sorted by its id.
     """
 
@@ -52,6 +54,7 @@ class RankHotspots:
     sources: SourceRows
     devices: tuple[DeviceTimes, ...]
     overlap: tuple[DeviceOverlap, ...]
+    exposed: tuple[ExposedOperation, ...]
     memops: RankMemops
     apis: RankApis
     launches: tuple[DeviceLaunches, ...]

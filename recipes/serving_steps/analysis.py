@@ -14,25 +14,27 @@ profiler, and so do all coefficients.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
-from nsys_llm.trace.by_rank import ByRank
 
 from .findings.answer import answer, caveats, findings, headline
 from .findings.texts import RULES
+from .partials import ServingPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=ByRank,
+    partial=ServingPartial,
     map_rank=map_rank,
-    merge=ByRank.merged,
+    merge=ServingPartial.merged,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,
     rank_verdicts=lambda _partial, job, _options: judged(job),
+    with_verdicts=lambda partial, verdicts: replace(partial, verdicts=verdicts),
     answer=answer,
     caveats=caveats,
     headline=headline,

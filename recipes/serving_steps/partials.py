@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.numeric.intervals import IntArray
-
-from .per_rank.growth import ContextGrowth
+from nsys_llm.trace.by_rank import ByRank, merged_ranks
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class ServedSteps:
             graph; 0 in others.
         draft_busy_ns: Shape (drafts,), how long what each draft launched ran; None without any.
         before_ns: Idle time before first operations of steps, in ns, by range.
-        growth: None where contexts do not differ enough, or are not told.
     """
 
     name: str
@@ -38,7 +37,6 @@ class ServedSteps:
     host_idle_ns: IntArray
     draft_busy_ns: IntArray | None
     before_ns: Mapping[str, int]
-    growth: ContextGrowth | None
 
 
 @dataclass(frozen=True)
@@ -54,3 +52,15 @@ class RankServing:
     kernels_of: str
     device_id: int
     served: ServedSteps | None = None
+
+
+@dataclass(frozen=True)
+class ServingPartial(ByRank[RankServing]):
+    """Many ranks, and once these are merged what was judged of them."""
+
+    verdicts: Sequence[RankVerdict] = ()
+
+    @classmethod
+    def merged(cls, parts: Sequence[ByRank[RankServing]]) -> ServingPartial:
+        """Join partials of distinct ranks; associative and commutative."""
+        return cls(merged_ranks(part.ranks for part in parts))

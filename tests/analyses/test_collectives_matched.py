@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from clock_world import ClockWorld, Communicators, matched_waits
 from effort import nightly_but
+from judgement.jobs import each_rank, is_reduction
+from judgement.truth import planted
+from machine import simulate, write_profiles
+from quick_run import quick
 
-from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.alignment import Executions
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE, Told
+from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
 
 #: Ways to divide eight ranks: all, two nodes, across nodes, pairs.
@@ -148,3 +155,52 @@ def test_a_cut_capture_crosses_no_communicators(seed, drift):
         if key[0] not in unsure and waits.get(key) != pytest.approx(true.get(key, 0), rel=0.01)
     }
     assert not wrong
+
+
+CUSTOM = "void vllm::cross_device_reduce_1stage<__nv_bfloat16, (int)4>(vllm::RankData *)"
+
+
+@pytest.mark.parametrize(
+    ("given", "kernel", "confidence"),
+    [
+        (4, CUSTOM, "high"),
+        (2, CUSTOM, LOW_CONFIDENCE),
+        (2, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "high"),
+    ],
+    ids=["all", "two of four", "a name that tells nothing"],
+)
+def test_a_group_with_fewer_members_than_its_name_tells_is_not_believed(
+    given, kernel, confidence, tmp_path
+):
+    """Whom of the others they waited for, nobody knows: the wall keeps communication whole."""
+    program, _, _ = planted("equal_ranks", 1)
+    ranks = [[_named(item, kernel) for item in rank.threads[0]] for rank in program.ranks]
+    program = each_rank(program, lambda rank: {"threads": (tuple(ranks[rank]),)})
+    paths = write_profiles(simulate(program), tmp_path)
+    tables = quick("tail_stats", *paths[:given])
+    assert set(tables["communicators"]["confidence"]) == {confidence}
+    wall = tables["wall"]
+    wall = wall[(wall["wall_class"] == "communication") & (wall["time_ns"] > 0)]
+    known = {"waiting", "transfer"} & set(wall["detail"].dropna())
+    assert bool(known) == (confidence == "high")
+
+
+def _named(item, kernel):
+    return replace(item, work=replace(item.work, name=kernel)) if is_reduction(item) else item
+
+
+def test_ids_and_sizes_tell_of_other_members():
+    track = Executions(np.arange(0, 900, 100), np.arange(50, 950, 100))
+    ids = np.full(9, 5)
+    lanes = [Lane(owner, 0, "ncclDevKernel_AllReduce_x(y)", 7, track, ids) for owner in range(3)]
+    rows = np.arange(9)
+
+    def is_doubted(members_n, sizes=(), owners_n=3):
+        matched = Matched(tuple(lanes[:members_n]), (rows,) * members_n, (0,) * members_n)
+        return Told.of(lanes[:owners_n], sizes).doubted(matched).is_doubted
+
+    assert not is_doubted(3)
+    assert not is_doubted(3, [(5, 3), (6, 8)])
+    assert is_doubted(3, [(5, 4)])
+    assert is_doubted(2)
+    assert not is_doubted(2, owners_n=2)

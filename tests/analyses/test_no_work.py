@@ -6,7 +6,7 @@ import pytest
 import step_world
 from effort import seeds
 from quick_run import quick
-from results import rows
+from results import idle_by_cause, rows
 from step_world import StepWorld
 
 RECIPES = ("idle_gaps", "step_budget", "tail_stats", "nvtx_phase_attribution")
@@ -75,8 +75,7 @@ def test_an_empty_server_is_no_idle_time_of_the_host(seed, name, tmp_path):
         assert [ns for kind, _, ns, _ in wall if kind == "no_work"] == [empty_ns]
         assert sum(row[2] for row in wall) == wall[0][3]
         assert "no_work" not in [detail for _, detail, _, _ in wall]
-    causes = dict(rows(tables["idle_gaps"]["cause_sums"], "cause idle_ns"))
-    assert causes["no_work"] == empty_ns
+    assert idle_by_cause(tables["idle_gaps"])["no_work"] == empty_ns
 
 
 @pytest.mark.parametrize("seed", seeds(6, 2))

@@ -129,3 +129,12 @@ def test_pairs_of_a_kind_with_unequal_counts_are_doubted(crossed_n, cut_n, wante
         ]
     told = doubted(shown, PROGRAMS, lanes)
     assert {lane.owner for item in told if item.is_doubted for lane in item.lanes} == wanted
+
+
+def test_pairs_that_some_ranks_of_the_kind_lack_are_doubted():
+    """Messages between stages alone, of which one pair is not matched: the others may have them."""
+    lanes = [lane for lane in job(np.random.default_rng(0), 40) if lane.stream != RING]
+    matched = match_communication(lanes, STEADY_CLOCK_NS, 1, PROGRAMS)
+    pairs = [item for item in matched if item.rows[0].size]
+    assert [item.is_doubted for item in doubted(pairs, PROGRAMS, lanes)] == [False, False]
+    assert [item.is_doubted for item in doubted(pairs[:1], PROGRAMS, lanes)] == [True]

@@ -498,7 +498,7 @@ def test_a_step_in_which_the_gpu_does_earlier_work_is_cut(seed, lost, tmp_path):
         start_ns = first_ns - 1 + 4_000 * nth
         early.append((start_ns, start_ns + 3_500))
         # A process counts its calls up: a launch of the capture that got lost has a larger number.
-        number = {} if lost else {"correlation_id": 0}
+        number = {} if lost else {"correlation_id": 1}
         world.trace.kernel("earlier", start_ns=start_ns, duration_ns=3_500, stream_id=9, **number)
     steps = found_in(world, tmp_path)
     windows = steps.windows_ns(0).tolist()

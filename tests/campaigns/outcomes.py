@@ -140,7 +140,7 @@ def _coverage(table: pd.DataFrame, _: Tables) -> Iterator[str]:
 
 
 def _kernels(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    for other in ("rank_kernels", "categories", "rank_categories", "operations"):
+    for other in ("rank_kernels", "categories", "operations"):
         yield from _same_total(table, tables[other], "launches_n", "total_ns", "exclusive_ns")
     of_kernels = tables["coverage"][tables["coverage"]["op"] == "kernel"]
     selected, total = int(of_kernels["selected_ns"].sum()), int(table["total_ns"].sum())
@@ -174,8 +174,6 @@ def _apis(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
 def _idle_devices(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
     known = table[table["known"]]
     yield from _adds_up(known, "window_ns", "busy_ns", "overhead_ns", "idle_ns")
-    yield from _same_total(known, tables["cause_sums"], "idle_ns")
-    yield from _same_total(known, tables["causes"], "idle_ns")
     yield from _same_total(known, tables["rank_causes"], "idle_ns")
 
 

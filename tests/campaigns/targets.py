@@ -306,7 +306,7 @@ def _text(random: Random) -> str:
 
 _TEXT_OPTIONS = (
     "--filter-time", "--filter-nvtx", "--filter-projected-nvtx", "--start", "--end", "--steps",
-    "--step", "--device", "--ranks", "--top", "--world-size", "--kernel", "--timeline", "--gate",
+    "--step", "--device", "--ranks", "--top", "--world-size", "--gate",
     "--alpha", "--min-effect", "--min-gap-ns", "--output",
     "--input", "--export-dir", "--phase-map", "--weights", "--rank-map", "--tokens-per-step",
     "--baseline", "--baselines", "--step-kernel", "--scheduler-file",

@@ -98,7 +98,7 @@ def test_gaps_and_calls_that_overlap_make_no_row_for_each_pair(tmp_path, monkeyp
 
     monkeypatch.setattr(idle_split, "_calls_within", within)
     tables = quick("idle_gaps", report.write_sqlite(tmp_path / "rank0.sqlite"))
-    assert tables["causes"]["idle_ns"].sum() == tables["devices"]["idle_ns"].sum()
+    assert tables["rank_causes"]["idle_ns"].sum() == tables["devices"]["idle_ns"].sum()
     assert sum(rows) <= 4 * (kernels_n + calls_n)
 
 
@@ -199,7 +199,7 @@ def test_a_gap_that_holds_calls_for_many_devices_takes_their_sums(tmp_path, monk
             monkeypatch.setattr(module, "CALLS_BLOCK", block)
         rows.append(0)
         tables = quick("idle_gaps", path)
-        causes.append((tables["causes"], tables["gaps"]))
+        causes.append((tables["rank_causes"], tables["gaps"]))
     assert rows[0] <= 24 * kernels_n < rows[1]
     for few, all_of_them in zip(*causes, strict=True):
         assert few.equals(all_of_them)

@@ -10,7 +10,7 @@ import pytest
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
-from nsys_llm.report import run_findings, run_texts
+from nsys_llm.report import capture_texts, run_findings, run_texts
 from nsys_llm.report.findings import SCOPES, SEVERITIES
 from nsys_llm.report.price import Price
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
@@ -27,10 +27,13 @@ BOOKS = {
         sorted((ROOT / "recipes" / recipe / "findings").glob("*.py")),
     )
     for recipe in recipe_names()
-} | {"all recipes": (run_texts.RULES, [Path(run_findings.__file__)])}
+} | {"all recipes": (run_texts.RULES, [Path(run_findings.__file__), Path(capture_texts.__file__)])}
 RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.values()]
 #: Rules that fire on a fact, and not from an amount on.
 FACTS = {
+    "broken_times",
+    "page_migrations",
+    "unknown_table",
     "unrelated_profiles",
     "clocks_apart",
     "clocks_too_uncertain",

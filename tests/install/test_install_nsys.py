@@ -9,7 +9,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -319,7 +318,7 @@ AS_NOBODY = f"""
 import os, sys
 sys.path.insert(0, sys.argv.pop(1))
 import install
-for module in ("install.steps", "install.options", "install.check", "install.wheelhouse"):
+for module in ("install.steps", "install.options", "install.check", "install.wheels"):
     install._ours(module, "Path", ".")
 os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
 sys.exit(install.main(sys.argv[1:]))
@@ -425,34 +424,29 @@ def test_from_2026_3_on_it_is_the_python_of_nsys_that_counts(tmp_path):
     assert " install " in (tmp_path / "told").read_text()
 
 
-def archive_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
-        for its_name, its_kind in (("nsys-llm-recipes/good.whl", tarfile.REGTYPE), (name, kind)):
-            member = tarfile.TarInfo(its_name)
-            member.type, member.linkname = its_kind, "/etc/passwd"
-            tar.addfile(member)
-    return path
-
-
-def test_untar_gives_pip_the_unpacked_wheels_and_no_network(tmp_path):
-    archive = archive_with(tmp_path / "a.tar.gz", "nsys-llm-recipes/other.whl")
+def test_find_links_gives_pip_the_wheels_and_no_network(tmp_path):
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "other.whl").touch()
     fake = tmp_path / "fakes/pip"
     fake.mkdir(parents=True)
     (fake / "__init__.py").touch()
     body = "import os, sys\nwheels = sys.argv[sys.argv.index('--find-links') + 1]\n"
     body += f"open({str(tmp_path / 'told')!r}, 'w').write(str([sys.argv, os.listdir(wheels)]))"
     (fake / "__main__.py").write_text(body)
-    done = install("--current", "--untar", archive, folder=tmp_path, PYTHONPATH=str(fake.parent))
+    done = install(
+        "--current", "--find-links", wheels, folder=tmp_path, PYTHONPATH=str(fake.parent)
+    )
     assert_done(done)
     printed = (tmp_path / "told").read_text()
-    for word in ("--no-index", "'nsys-llm-recipes'", "good.whl", "other.whl"):
+    for word in ("--no-index", "'nsys-llm-recipes'", "other.whl"):
         assert word in printed
 
 
 @pytest.mark.parametrize(
     "words",
-    [["--untar", "x"], ["--tar", "--nsys"], ["--tar", "--current"], ["--nsys", "--demo"],
-     ["--uninstall", "--check"], ["--current", "--untar", "x", "--test"], ["--venv", ""]],
+    [["--find-links", "x"], ["--current", "--find-links", ""], ["--nsys", "--demo"],
+     ["--uninstall", "--check"], ["--current", "--find-links", "x", "--test"], ["--venv", ""]],
 )  # fmt: skip
 def test_options_that_do_not_fit_are_refused(tmp_path, words):
     done = install(*words, folder=tmp_path)

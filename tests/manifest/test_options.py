@@ -184,7 +184,12 @@ def test_help_brings_no_package_that_takes_long_to_import():
     assert not heavy & set(done.stdout.decode().split())
 
 
-@pytest.mark.parametrize("flag", ["--filter-nvtx", "--step", "--kernel"])
+def test_a_pattern_of_kernels_that_means_nothing_is_refused():
+    with pytest.raises(UsageError, match=r"'re:\(' is not a regular expression"):
+        resolved("--step-kernel", "re:(", "--skip-warmup")
+
+
+@pytest.mark.parametrize("flag", ["--filter-nvtx", "--step", "--step-kernel"])
 def test_bytes_that_are_no_text_are_refused(flag):
     with pytest.raises(UsageError, match="bytes that are not UTF-8 text"):
         resolved(flag, "step\udcff", "--skip-warmup")

@@ -23,7 +23,6 @@ ROUNDING = 0.05 + 1e-9
 
 #: NVIDIA's letter of each stage, and ours.
 STAGES = {"T": "overall", "A": "api", "Q": "queue", "K": "kernel"}
-STATISTICS = {"Avg": "mean", "Med": "p50", "Min": "min", "Max": "max", "StdDev": "std"}
 
 
 @pytest.fixture(scope="module", params=nightly_but([*A100, *H100], IN_CI))
@@ -69,8 +68,6 @@ def test_every_api_function_equals_nsys_stats(both):
         ("total_pct", "Time (%)"),
     ):
         assert np.abs(apis[name] - nvidia[column]).max() <= ROUNDING
-    several = apis["calls_n"] > 1
-    assert np.abs(apis["std_ns"] - nvidia["StdDev (ns)"])[several].max() <= ROUNDING
 
 
 def test_every_kernel_s_launch_stages_equal_nsys_stats(both):
@@ -87,16 +84,9 @@ def test_every_kernel_s_launch_stages_equal_nsys_stats(both):
     assert launches["launches_n"].tolist() == nvidia["Count"].tolist()
     assert launches["queued_n"].tolist() == nvidia["QCount"].tolist()
     for letter, stage in STAGES.items():
-        for theirs_name, statistic in STATISTICS.items():
-            measured = launches[f"{stage}_{statistic}_ns"].to_numpy(float, na_value=np.nan)
-            expected = nvidia[f"{letter}{theirs_name} (ns)"].to_numpy(float)
-            if statistic == "std":
-                # One launch has no spread: theirs says 0, ours that it is not known.
-                several = (
-                    launches["queued_n" if stage == "queue" else "launches_n"] > 1
-                ).to_numpy()
-                assert np.isnan(measured[~several]).all()
-                measured, expected = measured[several], expected[several]
-            # Where no launch queued, neither of us knows a queue time.
-            assert np.isnan(measured).tolist() == np.isnan(expected).tolist()
-            assert (np.abs(measured - expected)[~np.isnan(measured)] <= ROUNDING).all()
+        measured = launches[f"{stage}_p50_ns"].to_numpy(float, na_value=np.nan)
+        expected = nvidia[f"{letter}Med (ns)"].to_numpy(float)
+        # Where no launch queued, neither of us knows a queue time.
+        assert np.isnan(measured).tolist() == np.isnan(expected).tolist()
+        assert (np.abs(measured - expected)[~np.isnan(measured)] <= ROUNDING).all()
+    assert launches["overall_max_ns"].tolist() == nvidia["TMax (ns)"].tolist()

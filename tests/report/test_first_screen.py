@@ -12,9 +12,11 @@ from report_maker import FINDING, made_report, made_results
 from nsys_llm.report.first_screen import first_screen_lines
 from nsys_llm.report.price import Price
 from nsys_llm.report.screen import Scale, Screen, subject
+from nsys_llm.report.wall_line import Bound, WallLine, WallPart
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.view.text import quoted
 
+BOUND = "GPU-BOUND and COMMUNICATION-BOUND"
 LONG = "void " + "x" * 60 + "<int>(a, b)"
 SCREEN = Screen(
     facts="2 GPUs, 300 ms each, 17 layers, 17.74 ms a layer",
@@ -71,6 +73,16 @@ def test_without_steps_gains_are_of_a_gpus_time(tmp_path):
     lines = screen_of(tmp_path, gained(300), screen=whole)
     assert "could gain (not additive), ms of 300.0 of one GPU" in lines
     assert items_of(lines) == [("1", "at most", "90.0", "30.0 %")]
+
+
+def test_facts_that_the_bound_leaves_no_room_for_stand_below(tmp_path):
+    facts = "8 GPUs, 17.8 ms each, 19 steps of 649 us, 1 of 18 ms with more in it"
+    part = (WallPart("GEMM", 99.0),)
+    wall = (WallLine("", 8, part, part, Bound(BOUND, "")),)
+    screen = replace(SCREEN, facts=facts, subject="training-of-a-large-model")
+    first, second, *_ = screen_of(tmp_path, gained(300), screen=screen, wall=wall)
+    assert first.split() == ["training-of-a-large-model:", "8", "GPUs,", *BOUND.split()]
+    assert second == "  17.8 ms each, 19 steps of 649 us, 1 of 18 ms with more in it"
 
 
 @pytest.mark.parametrize("seed", range(40))

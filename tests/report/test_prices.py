@@ -7,6 +7,7 @@ import pytest
 
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.price import price_words
 from nsys_llm.report.prices.pricing import priced
 
 SPAN_NS = 1_000
@@ -46,9 +47,9 @@ def replayed(change, gain_ns, *, residual_ns=0, wait_pct=0.0, host_pct=0.0, unma
     }
 
 
-def verdict(name, about_ns, more_pct=None):
+def verdict(name, about_ns, more_pct=None, bound_ns=None):
     row = {"rank": 0, "device_id": 0, "verdict": name, "about_ns": about_ns}
-    row |= {"more_pct": more_pct, "late_ns": None}
+    row |= {"bound_ns": bound_ns, "more_pct": more_pct, "late_ns": None}
     return {"rank_verdicts": pd.DataFrame([row]), "files": pd.DataFrame({"host": ["node-0"]})}
 
 
@@ -152,6 +153,36 @@ def test_who_waits_for_a_host_gains_what_it_comes_earlier():
 def test_a_rank_for_whom_nobody_waits_has_no_price():
     price = price_of(Change("rank"), **verdict("slow_gpu", None), **replayed("rank:rank0", 9.0))
     assert (price.about_ns, price.bound_ns, price.severity) == (None, None, None)
+
+
+def test_where_nobody_knows_who_waits_for_a_rank_no_replay_tells_what_it_gains():
+    known = verdict("slow_gpu", None, bound_ns=80)
+    price = price_of(Change("rank"), **known, **replayed("rank:rank0", 0.5))
+    assert (price.about_ns, price.bound_ns, price.replay_reason) == (None, 80, "not_matched")
+
+
+@pytest.mark.parametrize(
+    ("worst_ns", "words"),
+    [(29, "about 30 ns, 3.0 % (at most 12.0 %)"), (5, "about 3 ns a step, 3.0 % (at most 12.0 %)")],
+    ids=["once", "in every step"],
+)
+def test_what_one_step_has_is_no_mean_step(worst_ns, words):
+    path = {"change": "class", "name": "host_no_cuda", "path_ns": 3.0, "worst_ns": worst_ns}
+    tables = replayed("host=0", 3.0) | {"ceilings": pd.DataFrame([path])}
+    assert price_words(price_of(Change("host"), **tables)) == words
+
+
+def test_a_little_that_one_step_has_on_the_path_is_not_all_that_is_gained():
+    path = {"change": "class", "name": "transfer", "path_ns": 0.5, "worst_ns": 5}
+    tables = replayed("transfer=0.5", 3.0) | {"ceilings": pd.DataFrame([path])}
+    assert price_of(Change("transfer"), **tables).gain_step_ns == 3.0
+
+
+@pytest.mark.parametrize(("late_n", "each_ns"), [(3, None), (4, 5.0)])
+def test_what_few_steps_have_is_no_mean_step(late_n, each_ns):
+    tables = verdict("pauses", 50) | replayed("rank:rank0", 5.0)
+    tables["rank_verdicts"]["late_steps_n"] = late_n
+    assert price_of(Change("rank"), **tables).gain_step_ns == each_ns
 
 
 def test_a_wait_that_goes_while_the_host_paces_the_step_gains_nothing_known():

@@ -14,7 +14,8 @@ from nsys_llm.report.rank_findings import RULES, STAGE_RULES, rank_findings
 @pytest.mark.parametrize("more_pct", [None, 12.5])
 @pytest.mark.parametrize("host", [None, "node1"])
 def test_what_is_not_known_of_a_rank_is_left_out(verdict, more_pct, host):
-    row = {"rank": 1, "stage": 1, "peers_n": 1024, "steps_n": 10, "late_steps_n": 3, "late_ns": 2e6}
+    row = {"rank": 1, "stage": 1, "peers_n": 1024, "steps_n": 10, "late_ns": 2e6}
+    row |= {"late_steps_n": 3, "less_steps_n": 9}
     tables = {
         "files": frame_of("files", [{**file(1), "host": host}]),
         "rank_verdicts": frame_of(

@@ -82,7 +82,7 @@ def test_an_empty_table_says_why(shared_runs):
     _, out = shared_runs.run("demo", "llm_hotspots")
     tables = read_report(out)["tables"]
     assert tables["kernels"]["reason"] is tables["kernels"]["record"] is None
-    assert tables["timeline"]["reason"] == "--timeline was not given"
+    assert tables["bandwidth"]["reason"] == "--weights was not given"
     assert "not recorded, or none happened" in tables["gpu_metrics"]["reason"]
     assert tables["gpu_metrics"]["record"] == "--gpu-metrics-device=all"
 

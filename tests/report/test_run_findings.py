@@ -10,7 +10,7 @@ from nsys_llm.report.run_findings import run_findings
 
 
 def findings_of(files=(), rows=()):
-    given = {"files": files, "coverage": rows, "wall": ()}
+    given = {"files": files, "capture": (), "coverage": rows, "wall": ()}
     return run_findings({name: frame_of(name, some) for name, some in given.items()})
 
 

@@ -1,4 +1,4 @@
-"""The ten questions of docs/agents.md: each is answered by at most two calls, and correctly.
+"""The eleven questions of docs/agents.md: each is answered by at most two calls, and correctly.
 
 They are asked of `nsys-llm show`, and of the tools of the server for agents.
 """
@@ -74,9 +74,9 @@ def answers(demo, capsys, request):
     return asked
 
 
-def test_there_are_ten_questions():
-    section = DOCUMENT.read_text("utf-8").split("## Ten questions")[1].split("##")[0]
-    assert len(re.findall(r"^\| [A-Z].+\? \|", section, re.MULTILINE)) == 10
+def test_there_are_eleven_questions():
+    section = DOCUMENT.read_text("utf-8").split("## Eleven questions")[1].split("##")[0]
+    assert len(re.findall(r"^\| [A-Z].+\? \|", section, re.MULTILINE)) == 11
 
 
 @pytest.mark.slow
@@ -111,6 +111,17 @@ def test_top_kernels_of_a_rank(demo, answers):
     table = demo[1].parts["llm_hotspots"].tables["rank_kernels"]
     most = table[table["rank"] == 2]["exclusive_ns"].max()
     assert kernels[0]["exclusive_ns"] == most
+
+
+def test_launches_of_one_kernel_with_their_configuration(demo, answers):
+    configs, slow = answers(
+        "How was one kernel launched, and how long did each configuration take?"
+    )
+    table = demo[1].parts["tail_stats"].tables["tails"]
+    named = table["name"].str.contains("flash", case=False)
+    assert sum(row["launches_n"] for row in configs) == table[named]["launches_n"].sum() > 0
+    assert all(" / " in row["config"] for row in configs)
+    assert {row["config"] for row in slow} <= {row["config"] for row in configs}
 
 
 def test_split_of_a_decode_step(answers):

@@ -100,6 +100,12 @@ def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
         capsys, result.folder, "ranks", "--where", "rank >= 1", "--where", "file != rank3"
     )
     assert out.rstrip().endswith("2 rows")
+    code, out, _ = shown(
+        capsys, result.folder, "ranks", "--where", "file ~ re:K[02]|RANK1", "--where", "rank ~ 1"
+    )
+    assert out.rstrip().endswith("none of its 4 rows meets the conditions")
+    code, out, _ = shown(capsys, result.folder, "ranks", "--where", "file ~ ANK1", "--json")
+    assert [row["rank"] for row in json.loads(out)] == [1]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +118,7 @@ def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
         (["ranks", "--where", "rank"], "write COLUMN OP VALUE"),
         (["ranks", "--where", "where = 1"], "no column 'where'"),
         (["ranks", "--where", "rank = two"], "is not a number"),
+        (["ranks", "--where", "file ~ re:("], "is not a regular expression"),
         (["ranks", "--columns", "rank,wrong"], "--columns: no column 'wrong'; there are: rank, "),
         (["ranks", "--sort", "wrong"], "--sort: no column 'wrong'"),
     ],

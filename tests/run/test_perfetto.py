@@ -12,7 +12,7 @@ from hostile import write_hostile
 from perfetto_file import NAME, read_file
 from quick_run import quick
 from rendered import HOSTILE_NAMES
-from results import analyse, read_frames
+from results import analyse, idle_by_cause, read_frames
 from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
@@ -125,14 +125,14 @@ def test_sums_are_those_of_the_tables(pair):
         wall = tables["wall"].query("rank == @rank").groupby("wall_class").time_ns.sum()
         _assert_sums(shown.of("wall", process=f"rank {rank} "), wall)
     reports = [folder / f"rank{rank}.sqlite" for rank in (0, 1)]
-    causes = quick("idle_gaps", *reports)["cause_sums"].set_index("cause")
+    causes = idle_by_cause(quick("idle_gaps", *reports))
     gaps = shown.of("gap")
     sums = Counter()
     for gap in gaps:
         assert sum(gap.args.values()) == gap.end_ns - gap.start_ns
         assert gap.args[f"{gap.name}_ns"] == max(gap.args.values())
         sums.update(gap.args)
-    assert sums == {f"{cause}_ns": n for cause, n in causes.idle_ns.items() if n}
+    assert sums == {f"{cause}_ns": n for cause, n in causes.items() if n}
     assert len(sums) > 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_llm.taxonomy.communication import OTHER, is_communication, operation_of
+from nsys_llm.taxonomy.communication import OTHER, is_communication, members_n, operation_of
 
 ARGUMENTS = "(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 NAMES = {
@@ -33,3 +33,25 @@ NAMES = {
 def test_the_operation_is_told_by_the_name(name):
     assert operation_of(name) == NAMES[name]
     assert is_communication(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, (int)4>(vllm::RankData *)", 4),
+        ("void cross_device_reduce_2stage<__half, 8>(RankData *)", 8),
+        (
+            "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<"
+            "(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, "
+            "(int)2, (bool)1>(flashinfer::trtllm_allreduce_fusion::AllReduceFusionParams<T2>)",
+            2,
+        ),
+        ("void deep_ep::intranode::dispatch<(int)8, (int)768>(int4 *)", 8),
+        ("void deep_ep::intranode::combine<__nv_bfloat16, (int)8>(T1 *)", 8),
+        ("void deep_ep::internode::dispatch<(bool)1, (int)4, (int)7168>(void *)", 0),
+        ("void flashinfer::allreduce_fusion_kernel_twoshot_sync<int>()", 0),
+        (f"ncclDevKernel_AllReduce_Sum_bf16_RING_LL{ARGUMENTS}", 0),
+    ],
+)
+def test_some_names_tell_for_how_many_ranks_they_are(name, n):
+    assert members_n(name) == n

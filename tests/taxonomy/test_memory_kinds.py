@@ -33,7 +33,7 @@ def test_every_known_code_comes_back():
         assert filled(target) == MoveKind("memset", None, name)
 
 
-@pytest.mark.parametrize("kind", [14, 99, -1, NULL_INT])
+@pytest.mark.parametrize("kind", [len(COPY_KINDS), 99, -1, NULL_INT])
 def test_an_unknown_kind_of_copy_is_unknown_and_no_fill(kind):
     assert moved(kind, 1, 2) == MoveKind("unknown", "pinned", "device")
 

@@ -256,12 +256,12 @@ def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls,
         sane = [
             row["end_ns"] - row["start_ns"]
             for row in process_rows
-            if row["end_ns"] >= row["start_ns"]
+            if row["end_ns"] >= row["start_ns"] and row["end_ns"] > 0
         ]
         assert (row.total_n, row.total_ns) == (len(sane), sum(sane))
         assert row.broken_n + row.total_n == len(process_rows)
-        assert row.api_missing_n + row.attributed_n == row.total_n
-        assert row.api_missing_ns + row.attributed_ns == row.total_ns
+        assert row.uncalled_n + row.api_missing_n + row.attributed_n == row.total_n
+        assert row.uncalled_ns + row.api_missing_ns + row.attributed_ns == row.total_ns
         assert row.selected_n <= row.total_n
         assert row.selected_ns <= row.total_ns
     if window is None:

@@ -57,7 +57,7 @@ def refused(ranks, options):
         ("llm_hotspots", "--filter-projected-nvtx", "COMM", ["comm", "step #"]),
         ("llm_hotspots", "--filter-nvtx", "comm@NCC", ["comm@NCCL", "step #@default"]),
         ("llm_hotspots", "--filter-nvtx", "step #@NCCL", ["step #@default", "comm@NCCL"]),
-        ("llm_hotspots", "--kernel", "gem_", ["gemm"]),
+        ("tail_stats", "--step-kernel", "gem_", ["gemm"]),
         ("tail_stats", "--step", "re:^stop", ["step #", "comm"]),
         ("nvtx_phase_attribution", "--step", "step", ["step #", "comm"]),
         ("idle_gaps", "--filter-nvtx", "re:COMM", ["comm", "step #"]),

@@ -129,13 +129,6 @@ def test_a_table_without_rows_says_so(kind):
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
 
 
-def test_ranks_with_clocks_of_their_own_begin_together():
-    frame = {"file": ["a", "b", "b", "a"], "time_ns": [10, 7_002, 7_000, 13], "low_ns": [1] * 4}
-    plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="file", from_first=True)
-    assert {trace["name"]: list(trace["x"]) for trace in plot["data"]} == {"a": [0, 3], "b": [2, 0]}
-    assert plot["layout"]["xaxis"]["title"]["text"].startswith("since the first of each")
-
-
 def test_of_many_lines_those_that_reach_highest_are_drawn():
     ranks = [f"r{n:02}" for n in range(21)]
     frame = {"file": ranks * 2, "time_ns": [0] * 21 + [1] * 21, "share_pct": list(range(42))}

@@ -11,6 +11,7 @@ from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.view.text import counted, format_ns, format_percent
 
 from ..tables.sizes import IMPLAUSIBLE_SIZE
+from .exchanges import unplaced_pipeline
 from .experts import expert_findings, late_experts, longer_experts, uneven_experts
 from .links import implausible_sizes, link_findings
 from .pipelines import PipelineSums, bubble_words, find_pipelines, pace_words, pipeline_findings
@@ -124,6 +125,7 @@ def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     return [
         *pipeline_findings(tables, find_pipelines(tables)),
+        *unplaced_pipeline(tables),
         *expert_findings(tables),
         *link_findings(tables),
         *implausible_sizes(tables),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import pandas as pd
+
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, grouped, records
@@ -19,6 +21,7 @@ from .texts import (
     MOST_SMALL_BYTES,
     RULES,
     SLOW_PCT,
+    SLOW_TIMES,
     SMALL_A_STEP,
 )
 
@@ -44,7 +47,7 @@ def link_findings(tables: Tables) -> list[Finding]:
     ]
     by_operation = grouped(small_rows, "group", "operation").values()
     small = [found for some in by_operation for found in _small(some, names, tables)]
-    return [*slow, *small]
+    return [*slow, *(_slow_group(row) for row in _slow_groups(groups)), *small]
 
 
 def implausible_sizes(tables: Tables) -> list[Finding]:
@@ -53,6 +56,28 @@ def implausible_sizes(tables: Tables) -> list[Finding]:
     sizes_n = claim(tables, "sizes_n", "transfers", "bytes", "count", **of)
     largest = claim(tables, "largest_bytes", "transfers", "bytes", "max", **of)
     return [RULES["implausible_sizes"].finding(evidence=(sizes_n, largest))] * bool(sizes_n.value)
+
+
+def _slow_groups(groups: pd.DataFrame) -> list[Record]:
+    """Return the groups whose transfers take longer than those of their twins."""
+    slow = (groups["times"] >= SLOW_TIMES) & (groups["collectives_n"] >= LEAST_COLLECTIVES)
+    return records(groups[slow.fillna(False)])
+
+
+def _slow_group(row: Record) -> Finding:
+    columns = ("times", "twins", "collectives_n", "exposed_ns", "lost_ns")
+    return RULES["slow_group"].finding(
+        cause=Cause("link", detail=row["ranks"]),
+        change=Change("known", time_ns=row["lost_ns"], wall_classes=(COMMUNICATION,)),
+        fields={
+            "ranks": row["ranks"],
+            "machine": quoted(row["host"]) if row["host"] else None,
+        },
+        evidence=cells("groups", row, ("group", "host"), columns),
+        rank=row["rank"],
+        device_id=row["device_id"],
+        impact_ns=row["lost_ns"],
+    )
 
 
 def _slow_link(row: Record, names: dict[int, str]) -> Finding:

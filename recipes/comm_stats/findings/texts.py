@@ -15,6 +15,13 @@ from nsys_llm.report.rules import OF_CLASS, OURS, Case, Rule, rules_by_id
 SLOW_PCT: Final = 50.0
 LEAST_COLLECTIVES: Final = 20
 LEAST_LINK_BYTES: Final = 64 << 20
+#: A group whose transfers take so many times those of its twins is slow.
+SLOW_TIMES: Final = 1.25
+#: Stages whose partners are not known: which cases there are, and from what compute beyond the
+#: median of the others one is heavier, in percent.
+ALIKE: Final = "alike"
+HEAVIER: Final = "heavier"
+LEAST_HEAVIER_PCT: Final = 5.0
 #: Messages of a step that are smaller than this.
 SMALL_A_STEP: Final = 100
 MOST_SMALL_BYTES: Final = 64 << 10
@@ -41,6 +48,34 @@ RULES: Final = rules_by_id(
         recommendation="Use twice as many microbatches, or model chunks per rank (interleaved "
         "stages): the schedule's part of the bubble halves.",
         tables=("bubbles", "stages"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "unplaced_pipeline",
+        scope="run",
+        title="Pipeline bubble about {wait_pct}: all stages compute alike",
+        details="Of the time of all ranks {wait_pct} is waiting in sends and receives. Who sends "
+        "to whom is not known, as stages in lockstep fit in several ways.",
+        threshold="no pipeline is found, and of sends and receives of three GPUs or more at most "
+        "20 % are matched, or for sure where their numbers are those of a chain; a stage is "
+        f"heavier from {LEAST_HEAVIER_PCT:g} % beyond the median of the others; the gain is half "
+        "of the bubble, or what even stages would gain at the number of microbatches that the "
+        "bubble tells",
+        source=OURS,
+        recommendation="Use twice as many microbatches, or model chunks per rank (interleaved "
+        "stages): the schedule's part of the bubble halves.",
+        cases={
+            ALIKE: Case(
+                title="{wait_pct} of the time is waiting in sends and receives: all ranks compute "
+                "alike",
+            ),
+            HEAVIER: Case(
+                title="{which} is heavier: {heaviest} {compute} {heavy_pct} of a step, the others "
+                "{others_pct}; all ranks wait {wait_pct}",
+                recommendation="Move layers to other stages, so that all compute as long.",
+            ),
+        },
+        tables=("exchanges",),
         specificity=OF_CLASS,
     ),
     Rule(
@@ -85,6 +120,23 @@ RULES: Final = rules_by_id(
         recommendation="Check the topology of NVLink and network cards (nvidia-smi topo -m), "
         "NCCL_ALGO, and how many channels NCCL uses (`channels_n`).",
         tables=("message_sizes", "transfers"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "slow_group",
+        scope="run",
+        title="Transfers of ranks {ranks} take {times:.1f} times those of ranks {twins}"
+        "[ (link, NIC or switch of {machine})]",
+        details="Of collectives that are alike, in {collectives_n}. Of {exposed_ns} of transfer "
+        "beside which nothing computes, {lost_ns} would not be there.",
+        threshold=f"from {SLOW_TIMES:g} times the median transfer of collectives of the same "
+        "operation, kernel, size and channels in groups of the same axis, size, number of machines "
+        f"and part of the model, over {LEAST_COLLECTIVES} or more; the gain is what its exposed "
+        "transfer takes beyond",
+        source=OURS,
+        recommendation="Compare its links, network cards and switch ports with those of the other "
+        "ranks (nvidia-smi nvlink --status, ibstat), and NCCL's choice of them (NCCL_DEBUG=INFO).",
+        tables=("groups", "message_sizes"),
         specificity=OF_CLASS,
     ),
     Rule(

@@ -134,13 +134,16 @@ class RankCalls:
     devices: tuple[Sizes, ...] = ()
 
     def named(self, lane: LaneRows) -> LaneRows:
-        """Return sends and receives with the ids of their communicators, if all have one."""
-        if lane.operation != SEND_RECV or not lane.start_ns.size:
+        """Return communication with the ids of its communicators, if all of it has one."""
+        if not (self.carried and lane.start_ns.size):
             return lane
         sizes = next(some for some in self.devices if some.device_id == lane.device_id)
         comms = np.array([some.comm for some in self.carried], dtype=np.int64)
         comm = comms[sizes.carried[sizes.places(lane.end_ns, lane.start_ns)]]
-        return lane if (comm == NULL_INT).any() else replace(lane, comm=comm)
+        if (comm == NULL_INT).any():
+            return lane
+        sizes_of = ((made, ranks_n) for made, ranks_n, _ in self.members)
+        return replace(lane, comm=comm, sizes=tuple(sorted({*sizes_of})))
 
 
 def map_sizes(trace: RankTrace) -> RankCalls:

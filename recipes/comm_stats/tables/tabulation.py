@@ -13,12 +13,14 @@ from nsys_llm.trace.identity import Rank
 from ..partials import CommPartial
 from .axes import with_axes
 from .bubbles import bubble_rows
+from .exchanges import exchange_rows
 from .experts import expert_rows
 from .groups import find_groups, group_rows, stage_rows
 from .job import CommJob
 from .layout import parse_layout
 from .messages import collective_frame, message_rows, payload_rows, transfers
 from .sizes import all_sized
+from .twins import twin_columns
 
 
 def tabulate(
@@ -37,11 +39,16 @@ def tabulate(
     groups = with_axes(job, find_groups(job, sizes), layout)
     frame = collective_frame(job, groups, sizes)
     names = [column.name for column in load_manifest("comm_stats").table("transfers").columns]
+    messages = message_rows(job, groups, frame, options["link_bandwidth"])
+    twins = twin_columns(job, groups, frame, messages)
     return {
-        "groups": group_rows(job, groups),
-        "message_sizes": message_rows(job, groups, frame, options["link_bandwidth"]),
+        "groups": [
+            own | beside for own, beside in zip(group_rows(job, groups), twins, strict=True)
+        ],
+        "message_sizes": messages,
         "payloads": payload_rows(job),
         "stages": stage_rows(job, groups, layout),
+        "exchanges": exchange_rows(job),
         "experts": expert_rows(job, frame),
         "bubbles": bubble_rows(job),
         "transfers": transfers(frame, names),

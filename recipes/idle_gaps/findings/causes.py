@@ -18,6 +18,7 @@ from nsys_llm.report.walls import (
     Walls,
     host_cause,
     host_subject,
+    of_span,
     share_of,
     span_of,
     usual_loss_ns,
@@ -25,7 +26,7 @@ from nsys_llm.report.walls import (
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
-from nsys_llm.view.text import format_ns, format_percent, shortened
+from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
 from ..partials import MICRO_GAP_NS
 from .texts import (
@@ -93,12 +94,24 @@ def _other(rule: str, times: IdleByCause, tables: Tables) -> Finding | None:
     name, cause = _OTHERS[rule]
     lost_ns = times.lost_ns((name,))
     if cause.kind != "queued":
-        return _finding(rule, (name,), lost_ns, times, tables, cause, Change("idle", name))
+        made = _finding(rule, (name,), lost_ns, times, tables, cause, Change("idle", name))
+        return _with_call(made, name, tables) if made and name == "alloc" else made
     gpu = worst_gpu(lost_ns)
     if 2 * _short_ns(times, tables, (name,))[gpu] >= lost_ns[gpu]:
         return _finding(rule, (name,), lost_ns, times, tables, cause, Change("queued"))
     change, cause = Change("queued", "long"), Cause("dependency")
     return _finding(rule, (name,), lost_ns, times, tables, cause, change, "long")
+
+
+def _with_call(made: Finding, cause: str, tables: Tables) -> Finding:
+    """Return a finding whose advice begins with what the host calls in the longest gap."""
+    gaps = tables["gaps"]
+    here = (gaps["rank"] == made.rank) & (gaps["device_id"] == made.device_id)
+    rows = gaps[here & (gaps["cause"] == cause) & gaps["api"].notna()]
+    if rows.empty:
+        return made
+    advice = f"The host is in {quoted(str(rows['api'].iloc[0]))}. {made.recommendation}"
+    return replace(made, recommendation=advice)
 
 
 def _host(times: IdleByCause, tables: Tables) -> Finding | None:
@@ -229,14 +242,10 @@ def _lost(
     """Return the idle time of some causes, in short gaps or in all, its share, and the span."""
     if not is_short:
         return share_of(tables, gpu, "lost_ns", IDLE, *causes)
-    span, lows = span_of(tables, gpu), tables["rank_causes"]["low_ns"]
+    lows = tables["rank_causes"]["low_ns"]
     short = tuple(lows[lows < MICRO_GAP_NS].unique().tolist())
     where = {"rank": gpu[0], "device_id": gpu[1], "cause": causes, "low_ns": short}
-    lost, share = (
-        claim(tables, name, "rank_causes", "idle_ns", "sum", over, **where)
-        for name, over in (("lost_ns", None), ("share_pct", span))
-    )
-    return lost, share, span
+    return of_span(tables, gpu, "lost_ns", "rank_causes", "idle_ns", **where)
 
 
 def _parts(rows: Sequence[Record]) -> str:

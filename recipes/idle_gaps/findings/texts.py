@@ -105,7 +105,7 @@ RULES: Final = rules_by_id(
         threshold=f"from {NO_API_PCT:g} % of the idle time of a GPU, and 1 % of its time",
         source=f"the coverage below which {EXPLAINER} warns",
         recommendation="Do not read the other causes as shares of all idle time.",
-        record="--trace=cuda,nvtx",
+        record="--trace=cuda",
         tables=("rank_causes", "devices", "coverage"),
     ),
     Rule(
@@ -164,11 +164,11 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_alloc",
-        title="Memory allocation: rank {rank}'s GPU idles {share_pct}",
+        title="Memory is allocated in the loop: rank {rank}'s GPU idles {share_pct}",
         details=_DETAILS,
         lost="idle time in which the host allocates, pins or frees memory",
-        recommendation="Allocate before the loop or from a pool: a preallocated KV cache and "
-        "workspaces, PyTorch's caching allocator (`expandable_segments:True` against "
+        recommendation="Keep buffers from step to step, or take them from a pool: a preallocated "
+        "KV cache and workspaces, PyTorch's caching allocator (`expandable_segments:True` against "
         "fragmentation), cudaMallocAsync with a release threshold. cudaFree and cudaHostAlloc wait "
         "for the device.",
         record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",

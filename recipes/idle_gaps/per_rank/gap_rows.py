@@ -26,8 +26,7 @@ from .gap_context import GapMarks
 
 #: What is not known of a gap without a launch.
 _UNKNOWN: Final[dict[str, Any]] = {
-    **dict.fromkeys(("launch_api", "launch_start_ns", "launch_end_ns", "global_tid")),
-    **dict.fromkeys(("api", "api_tid", "nvtx_range", "launch_range", "os_call", "on_core_ns")),
+    **dict.fromkeys(("launch_api", "global_tid", "api", "nvtx_range", "os_call", "on_core_ns")),
     "api_ns": 0,
     "os_call_ns": 0,
 }
@@ -50,14 +49,10 @@ class GapRow:
     time_ns: tuple[int, ...]
     certain_ns: int
     launch_api: str | None
-    launch_start_ns: int | None
-    launch_end_ns: int | None
     global_tid: int | None
     api: str | None
-    api_tid: int | None
     api_ns: int
     nvtx_range: str | None
-    launch_range: str | None
     os_call: str | None
     os_call_ns: int
     on_core_ns: int | None
@@ -185,21 +180,16 @@ def _launch(
     if call < 0:
         return _UNKNOWN
     calls, thread = host.calls, int(host.calls.threads[host.calls.thread[call]])
-    begin_ns, end_ns = int(calls.start_ns[call]), int(calls.end_ns[call])
     api, stretch = _stretch(host, within, other, gap, cause)
-    middle_ns = begin_ns if stretch is None else sum(stretch) // 2
+    middle_ns = int(calls.start_ns[call]) if stretch is None else sum(stretch) // 2
     where = thread if api is None else int(calls.threads[calls.thread[api]])
     os_call, os_call_ns = marks.os_call(thread, *gap)
     return {
         "launch_api": api_name(call),
-        "launch_start_ns": begin_ns,
-        "launch_end_ns": end_ns,
         "global_tid": thread,
         "api": None if api is None else api_name(api),
-        "api_tid": None if api is None else thread_number(where),
         "api_ns": 0 if stretch is None or api is None else stretch[1] - stretch[0],
         "nvtx_range": marks.innermost(where, middle_ns),
-        "launch_range": marks.innermost(thread, begin_ns),
         "os_call": os_call,
         "os_call_ns": os_call_ns,
         "on_core_ns": records.on_core_ns(thread, *gap),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nsys_llm.analyses.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
 from nsys_llm.analyses.rank_view import RankView
 
 from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
-from .cuda_graphs import RankGraphs, map_cuda_graphs
+from .cuda_graphs import ReplayTimes, map_cuda_graphs
 from .memory import MemorySeries, map_memory
-from .timeline import TimelineRow, map_timeline
-from .watched_kernels import RankWatchedKernels, map_watched_kernels
 
 
 @dataclass(frozen=True)
@@ -20,11 +18,9 @@ class RankExtras:
     """One rank; each part is described where it is made."""
 
     callstacks: tuple[CallStack, ...] = ()
-    watched: RankWatchedKernels = field(default_factory=RankWatchedKernels)
-    timeline: tuple[TimelineRow, ...] = ()
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
-    cuda_graphs: RankGraphs = field(default_factory=RankGraphs)
+    cuda_graphs: ReplayTimes | None = None
 
 
 def map_extras(view: RankView, names: KernelNames) -> RankExtras:
@@ -32,8 +28,6 @@ def map_extras(view: RankView, names: KernelNames) -> RankExtras:
     trace, options, global_pid = view.trace, view.options, view.key.global_pid
     return RankExtras(
         callstacks=map_callstacks(trace, options),
-        watched=map_watched_kernels(trace, options, names.pairs, names.source),
-        timeline=map_timeline(trace, options, names.shown, names.name),
         memory=map_memory(trace, global_pid, options),
         metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
         cuda_graphs=map_cuda_graphs(view),

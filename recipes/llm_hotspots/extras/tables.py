@@ -10,11 +10,9 @@ from nsys_llm.taxonomy.categories import Classification
 
 from ..partials import RankRows
 from .callstacks import callstack_columns
-from .cuda_graphs import graph_rows, seam_rows
+from .cuda_graphs import graph_rows
 from .gpu_metrics import gpu_metric_columns
 from .memory import memory_tables
-from .timeline import timeline_columns
-from .watched_kernels import watched_kernel_columns
 
 
 def extra_tables(
@@ -29,17 +27,8 @@ def extra_tables(
         "callstacks": callstack_columns(
             [(rank, stack) for rank, extras in rows for stack in extras.callstacks], options["top"]
         ),
-        "watched_kernels": watched_kernel_columns(
-            [(rank, extras.watched) for rank, extras in rows]
-        ),
-        "timeline": timeline_columns(
-            [(rank, op) for rank, extras in rows for op in extras.timeline]
-        ),
         **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
-        "cuda_graphs": graph_rows([(rank, extras.cuda_graphs.times) for rank, extras in rows]),
-        "seams": seam_rows(
-            [(rank, seams) for rank, extras in rows for seams in extras.cuda_graphs.seams]
-        ),
+        "cuda_graphs": graph_rows([(rank, extras.cuda_graphs) for rank, extras in rows]),
         "gpu_metrics": gpu_metric_columns(
             [(rank, part.names, part.extras.metrics) for rank, part in ranks], shown, top
         ),

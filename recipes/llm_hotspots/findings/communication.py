@@ -6,27 +6,59 @@ Time in collectives is never held against the rank that has it: it came early an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 import pandas as pd
 
 from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding
+from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Record, Tables, records, window_of
-from nsys_llm.report.walls import Walls, share_of
-from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
+from nsys_llm.report.walls import Gpu, Walls, share_of, span_of
+from nsys_llm.taxonomy.advice import advice_on
+from nsys_llm.taxonomy.communication import (
+    OPERATION_WORDS,
+    SEND_RECV,
+    is_communication,
+    operation_of,
+)
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
+from nsys_llm.taxonomy.wall_classes import FUSED
 
-from .texts import RULES, SAME_LAUNCHES
+from .texts import FUSED_PCT, MAINLY, RULES, SAME_LAUNCHES, SMALL_NS
+
+#: Where no operation has most of it.
+_OTHERWISE: Final = (
+    "Overlap it with computation (micro-batches, asynchronous tensor parallelism, bucketed "
+    "gradients), or use a faster all-reduce for small messages."
+)
 
 
 def communication_findings(tables: Tables) -> list[Finding]:
     """Return the finding on exposed communication; what stages wait for is their schedule."""
+    walls = Walls(tables)
+    fused = list(_fused(walls, tables))
     transfers_n = _transfers_n(tables["rank_kernels"])
     if len(transfers_n) != 2 and may_be_stages(transfers_n):
-        return []
+        return fused
     coupled = _same_collectives(tables["rank_kernels"])
-    return list(_exposed_communication(tables, coupled=coupled))
+    return [*fused, *_exposed_communication(tables, coupled=coupled)]
+
+
+def _fused(walls: Walls, tables: Tables) -> Iterator[Finding]:
+    """Return the remark on kernels that compute and communicate at once."""
+    if not walls.gpus:
+        return
+    gpu = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, FUSED) / max(walls.span_ns(*gpu), 1))
+    fused_ns = walls.class_ns(*gpu, FUSED)
+    if 100.0 * fused_ns >= FUSED_PCT * max(walls.span_ns(*gpu), 1):
+        yield RULES["fused_communication"].finding(
+            evidence=share_of(tables, gpu, "fused_ns", FUSED),
+            rank=gpu[0],
+            device_id=gpu[1],
+            impact_ns=fused_ns,
+        )
 
 
 def _transfers_n(kernels: pd.DataFrame) -> list[int]:
@@ -67,20 +99,79 @@ def _exposed_communication(tables: Tables, *, coupled: bool) -> Iterator[Finding
         return
     rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
     row, waits = _row_of(records(tables["overlap"]), gpu), coupled and most != gpu
+    named = _named(tables, gpu, row, exposed_ns[gpu])
+    share = share_of(tables, gpu, "exposed_ns", COMMUNICATES)
     yield RULES["exposed_communication"].finding(
         case="waits" if waits else None,
         cause=Cause("transfer"),
-        change=Change("transfer"),
+        change=named.change,
         evidence=(
-            *share_of(tables, gpu, "exposed_ns", COMMUNICATES),
+            *(named.share or share[2:]),
+            *share[:2],
             *share_of(tables, most, "waiting_rank_ns", COMMUNICATES)[:1],
         ),
-        fields={"waiting_rank": str(most[0])},
+        fields={
+            "waiting_rank": str(most[0]),
+            "what": named.what,
+            "advice": named.advice or _OTHERWISE,
+        },
         rank=rank,
         device_id=device,
         window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),
         impact_ns=exposed_ns[gpu],
     )
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What exposed communication mostly is; nothing known of it without arguments."""
+
+    what: str = "Exposed communication"
+    share: tuple[Evidence, ...] = ()
+    advice: str | None = None
+    change: Change = field(default_factory=lambda: Change("transfer"))
+
+
+def _named(tables: Tables, gpu: Gpu, overlap: Record, whole_ns: int) -> _Named:
+    """Return what most of the exposed communication of a GPU is, where one operation is."""
+    rank, device = gpu
+    rows = records(tables["exposed_communication"])
+    rows = [row for row in rows if (row["rank"], row["device_id"]) == gpu]
+    row = max(rows, key=lambda row: row["exposed_ns"], default=None)
+    if row is None or row["exposed_ns"] < MAINLY * whole_ns:
+        return _Named()
+    words = OPERATION_WORDS.get(row["operation"], str(row["operation"]))
+    on_compute = row["on_compute_stream"]
+    what = f"{words[0].upper()}{words[1:]} on the compute stream" if on_compute else None
+    names = {"operation": row["operation"], "on_compute_stream": on_compute}
+    where = {"rank": rank, "device_id": device, **names}
+    share = claim(
+        tables,
+        "share_pct",
+        "exposed_communication",
+        "exposed_ns",
+        "sum",
+        span_of(tables, gpu),
+        **where,
+    )
+    files = {item["File"]: item for item in records(tables["files"])}
+    lines = files[row["file"]]["max_connections"]
+    # Others of the same GPU run beside its computation: so could these.
+    hidden = any(
+        2 * other["exposed_ns"] < other["running_ns"] for other in rows if other is not row
+    )
+    is_small = row["exposed_ns"] < SMALL_NS * max(row["launches_n"], 1)
+    advice = advice_on(
+        operation=row["operation"],
+        stream="compute" if on_compute else "own",
+        size="small" if is_small else "large",
+        connections=None if lines is None else str(int(lines)),
+        beside="hidden" if hidden else None,
+    )
+    beside_ns = min(row["exposed_ns"], overlap["compute_only_ns"])
+    sure_ns = beside_ns if hidden and lines == 1 and not on_compute else None
+    change = Change("transfer", row["operation"], time_ns=row["exposed_ns"], sure_ns=sure_ns)
+    return _Named(what or f"Exposed {words}", (share,), advice, change)
 
 
 def _row_of(overlap: Sequence[Record], gpu: tuple[int, int]) -> Record:

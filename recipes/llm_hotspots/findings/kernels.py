@@ -154,13 +154,19 @@ def category_findings(tables: Tables) -> list[Finding]:
     rows = categories[categories["category"] == UNMATCHED]
     if rows.empty or not rows["busy_pct"].fillna(0).iloc[0] >= UNMATCHED_PCT:
         return []
-    row, kernels = first_record(rows), tables["kernels"]
-    unknown = kernels.loc[kernels["category"] == UNMATCHED, "name"]
+    row = first_record(rows)
+    kernels = records(tables["kernels"])
+    name = next((item["name"] for item in kernels if item["category"] == UNMATCHED), None)
+    # Where it takes most time, for the command that profiles it.
+    places = [item for item in records(tables["rank_kernels"]) if item["name"] == name]
+    places.sort(key=lambda item: -item["exclusive_ns"])
     return [
         RULES["unmatched_kernels"].finding(
-            fields={"heaviest": unknown.iloc[0] if len(unknown) else None},
-            evidence=cells(
-                "categories", row, ["category"], ["busy_pct", "kernels_n", "exclusive_ns"]
+            fields={"heaviest": name},
+            evidence=(
+                *cells("categories", row, ["category"], ["busy_pct", "kernels_n", "exclusive_ns"]),
+                claim(tables, "heaviest_pct", "kernels", "busy_pct", "max", name=name),
+                *(cells("rank_kernels", places[0], _KERNEL, ["launches_n"]) if places else ()),
             ),
             name=UNMATCHED,
             impact_ns=row["exclusive_ns"],

@@ -16,18 +16,21 @@ from nsys_llm.report.prices.pricing import bind
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.templates import filled
 from nsys_llm.report.walls import Gpu, Walls, share_of, span_of
+from nsys_llm.taxonomy.advice import advice_on
+from nsys_llm.taxonomy.cuda_codes import MIGRATION
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COPIES
 from nsys_llm.view.text import listed
 
-from .texts import LINK_RATE_SHARE, MOVED, RULES
+from .texts import LINK_RATE_SHARE, MANY_N, MOVED, RULES, SMALL_BYTES
 
 #: Kinds between host and device or between devices, which kernels can hide.
-HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
+HIDEABLE: Final = ("HtoD", "DtoH", "PtoP")
 
 #: Where less than this part of copies could run beside anything, moving fewer bytes is what helps.
 _LITTLE: Final = 0.1
 _INSIDE: Final = "DtoD"
+_MEMORY_WORDS: Final = {True: "pageable", False: "pinned"}
 _GPU: Final = ("rank", "device_id")
 _MEMORIES: Final = ("source_memory", "target_memory")
 
@@ -38,10 +41,12 @@ def copy_findings(tables: Tables) -> list[Finding]:
     hideable = [row for row in memops if row["kind"] in HIDEABLE]
     kinds = grouped(hideable, "kind").items()
     binding = _bound(hideable, tables, walls)
+    migrated = grouped([row for row in memops if row["kind"].startswith(MIGRATION)], "kind")
     inside = [row for row in memops if row["kind"] == _INSIDE]
     of_kind = partial(_of_kind, tables, walls)
     return [
         *(binding or [of_kind("exposed_copies", kind, rows) for (kind,), rows in kinds]),
+        *(_migrated(kind, rows, tables, walls) for (kind,), rows in migrated.items()),
         *_pageable(hideable, tables, walls),
         *(of_kind("device_copies", _INSIDE, inside) for _ in inside[:1]),
         *(finding for (kind,), rows in kinds for finding in _slow(kind, rows, tables, walls)),
@@ -68,6 +73,7 @@ def _bound(rows: Sequence[Record], tables: Tables, walls: Walls) -> list[Finding
         for cells, fields in by_kind.values()
     ]
     about["fields"] = {
+        "pinned_first": "pinned memory, " if pageable else None,
         "which": f"{pageable}copies{' that do not overlap' * (bool(pageable) and not is_alone)}",
         "beside_ns": beside_ns,
         "pinned_gb_s": _faster_gb_s(largest),
@@ -102,7 +108,33 @@ def _beside_ns(tables: Tables, gpu: Gpu) -> int:
 
 def _of_kind(tables: Tables, walls: Walls, rule: str, kind: str, rows: list[Record]) -> Finding:
     some, gpu = _worst(rows, walls)
-    return RULES[rule].finding(change=Change("copies", kind), **_about(kind, gpu, some, tables))
+    about = _about(kind, gpu, some, tables)
+    about["fields"] |= _words(kind, some)
+    return RULES[rule].finding(change=Change("copies", kind), **about)
+
+
+def _words(kind: str, rows: Sequence[Record]) -> dict[str, str]:
+    """Return how a title names copies of a kind, and what to do about such."""
+    pageable = {row["pageable"] for row in rows}
+    memory = _MEMORY_WORDS.get(pageable.pop()) if len(pageable) == 1 else None
+    of = f" of {memory} memory" if memory and kind in ("HtoD", "DtoH") else ""
+    ops_n = max(summed(rows, "ops_n"), 1)
+    is_small = all(row["size_bytes"] is not None for row in rows) and (
+        summed(rows, "size_bytes") < SMALL_BYTES * ops_n
+    )
+    advice = advice_on(
+        copy=kind, memory=memory, size="small" if is_small and ops_n >= MANY_N else "large"
+    )
+    noun = "PtoP (peer)" if kind == "PtoP" else kind
+    return {"copies": f"{noun} copy{of}|{noun} copies{of}", "advice": advice or ""}
+
+
+def _migrated(kind: str, rows: list[Record], tables: Tables, walls: Walls) -> Finding:
+    some, gpu = _worst(rows, walls)
+    about = _about(kind, gpu, some, tables)
+    kinds = kind.replace(MIGRATION, f"{MIGRATION}s")
+    about["fields"] |= {"kinds": kinds, "advice": advice_on(copy=kind)}
+    return RULES["exposed_migrations"].finding(change=Change("copies", kind), **about)
 
 
 def _pageable(rows: Sequence[Record], tables: Tables, walls: Walls) -> Iterator[Finding]:

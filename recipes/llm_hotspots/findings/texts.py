@@ -21,6 +21,18 @@ from .extra_texts import EXTRA_RULES, GAIN
 #: Share of the kernel time above which categories say too little.
 UNMATCHED_PCT: Final = 10.0
 
+#: Copies below this size in the mean are small, and from this number on many: what a copy costs is
+#: then its launch, whatever it carries.
+SMALL_BYTES: Final = 64 << 10
+MANY_N: Final = 100
+#: Part of the exposed communication from which an operation is named for it.
+MAINLY: Final = 0.6
+#: Exposed time of a launch below which messages are called small: NCCL's latency is a tenth of it.
+SMALL_NS: Final = 50_000
+
+#: Share of the time from which kernels that also communicate are said.
+FUSED_PCT: Final = 1.0
+
 #: As many launches as elsewhere, within this share.
 SAME_LAUNCHES: Final = 0.01
 
@@ -42,8 +54,8 @@ _ALONE: Final = (
     "{exposed_ns} of {span_ns} on device {device_id} of rank {rank} without a kernel: " + MOVED
 )
 _OVERLAP: Final = (
-    "Copy in both directions at once and while the GPU computes: pinned memory, cudaMemcpyAsync, a "
-    "stream each way."
+    "Copy in both directions at once and while the GPU computes: [{pinned_first}]cudaMemcpyAsync, "
+    "a stream each way."
 )
 _FEWER: Final = "Move fewer bytes: keep on the GPU what is used again, and copy narrower types."
 _LEVER: Final = (
@@ -97,8 +109,9 @@ RULES: Final = rules_by_id(
         "unmatched_kernels",
         kind=CAPTURE,
         scope="category",
-        title="Kernels that match no rule take {busy_pct} of the kernel time",
-        details="{kernels_n:kernel name}, {exclusive_ns}[; the heaviest is {heaviest:quoted}].",
+        title="Kernels that match no rule take {busy_pct} of the kernel time[, "
+        "{heaviest:quoted} {heaviest_pct}]",
+        details="{kernels_n:kernel name}, {exclusive_ns}.",
         threshold=f"from {UNMATCHED_PCT:g} % of the kernel time",
         source=OURS,
         recommendation="Read the other categories as lower bounds. `--engine` chooses another rule "
@@ -106,15 +119,39 @@ RULES: Final = rules_by_id(
         tables=("categories", "kernels", "rules"),
     ),
     Rule(
+        "fused_communication",
+        kind=CAPTURE,
+        scope="device",
+        title="Kernels that compute and communicate at once take {share_pct} of the time: their "
+        "waiting for other ranks cannot be told apart",
+        details="{fused_ns} of {span_ns} on GPU {device_id} of rank {rank}, in the sum of neither "
+        "computation nor communication.",
+        threshold=f"from {FUSED_PCT:g} % of the time",
+        source=OURS,
+        recommendation="Compare their times over ranks in rank_kernels: the rank with the shortest "
+        "ones is the one that others wait for.",
+        tables=("wall", "rank_kernels"),
+    ),
+    Rule(
         "exposed_copies",
         scope="copy",
-        title="Exposed {kind} copies: {share_pct}",
+        title="{ops_n:{copies}}[, {size_bytes}]: {share_pct} exposed",
         details=f"{_ALONE}.",
         threshold=f"copies without a kernel that computation could hide; {GAIN}",
         source=OURS,
-        recommendation="Copy what the next step needs while this one computes: pinned memory, "
-        "cudaMemcpyAsync, a separate stream. If this is the loading of the model, leave it "
-        "out with --filter-time or --skip-warmup.",
+        recommendation="{advice}",
+        window_shows="the longest stretch of copies without a kernel",
+        tables=("memops", "wall"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "exposed_migrations",
+        scope="copy",
+        title="Exposed {kinds}: {share_pct}",
+        details=f"{_ALONE}.",
+        threshold=f"pages of unified memory that are moved without a kernel; {GAIN}",
+        source=OURS,
+        recommendation="{advice}",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
         specificity=OF_CLASS,
@@ -122,7 +159,7 @@ RULES: Final = rules_by_id(
     Rule(
         "device_copies",
         scope="copy",
-        title="Copies inside the device: {share_pct}",
+        title="{ops_n:copy|copies} inside the device[, {size_bytes}]: {share_pct}",
         details=f"{_ALONE}.",
         threshold=f"DtoD copies without a kernel; {GAIN}",
         source=OURS,
@@ -182,17 +219,44 @@ RULES: Final = rules_by_id(
         "(torch.set_float32_matmul_precision('high')). Products that are small or bound by memory "
         "gain less than the bound.",
     ),
+    _lever_rule(
+        "marlin_on_fp4",
+        title="Marlin on a GPU with FP4 tensor cores: {share_pct} of the time",
+        recommendation="Use products on FP4 operands (NVFP4 or MXFP4 by FlashInfer, CUTLASS or "
+        "TensorRT-LLM): in vLLM and SGLang the quantization backend, if the log says that it fell "
+        "back to Marlin.",
+    ),
+    _lever_rule(
+        "old_architecture_gemm",
+        title="GEMM kernels built for Ampere: {share_pct} of the time",
+        recommendation="Use a build for this GPU: newer cuBLAS, CUTLASS 3 or DeepGEMM, and engine "
+        "wheels that have its architecture (sm90a). Shapes that are no multiple of 8 fall back, "
+        "too: pad them.",
+    ),
+    _lever_rule(
+        "old_architecture_gemm_on_blackwell",
+        title="GEMM kernels built for Ampere: {share_pct} of the time",
+        recommendation="Use a build for this GPU: newer cuBLAS, CUTLASS 4 or DeepGEMM, and engine "
+        "wheels that have its architecture (sm100a, sm103a). Shapes that are no multiple of 8 fall "
+        "back, too: pad them.",
+    ),
+    _lever_rule(
+        "kv_transfers",
+        title="KV cache moved by kernels: {share_pct} of the time",
+        recommendation="These kernels read or write host memory, which no copy shows: move KV "
+        "layer by layer while the layers before compute (layerwise mode), in larger chunks, or "
+        "compute again what is short.",
+    ),
     Rule(
         "exposed_communication",
         scope="device",
-        title="Exposed communication: {share_pct} of the time",
+        title="{what}: {share_pct} of the time",
         details=f"{_EXPOSED} Waiting for other ranks is part of it.",
         threshold=f"communication that no computation overlaps; of ranks that wait for each "
-        f"other, that of the rank with the least; not between stages of a pipeline: {GAIN}",
+        f"other, that of the rank with the least; not between stages of a pipeline; an operation "
+        f"that has {100 * MAINLY:g} % of it is named: {GAIN}",
         source=OURS,
-        recommendation="Overlap it with computation (micro-batches, asynchronous tensor "
-        "parallelism, bucketed gradients), or use a faster all-reduce for small messages. "
-        "tail_stats splits it into waiting and transfer.",
+        recommendation="[{advice} ]tail_stats splits it into waiting and transfer.",
         cases={
             "waits": Case(
                 details=f"{_EXPOSED} Rank {{waiting_rank}} has {{waiting_rank_ns}} of exposed "
@@ -200,8 +264,8 @@ RULES: Final = rules_by_id(
             )
         },
         window_shows="the longest stretch of it",
-        tables=("overlap", "wall"),
-        specificity=OF_CLASS,
+        tables=("exposed_communication", "overlap", "wall"),
+        specificity=OF_RANK,
     ),
     Rule(
         "bandwidth_room",
@@ -257,7 +321,7 @@ RULES: Final = rules_by_id(
     Rule(
         "pageable_copies",
         scope="copy",
-        title="Copies of pageable memory: {share_pct}",
+        title="{ops_n:copy|copies} of pageable memory[, {size_bytes}]: {share_pct}",
         details=f"{_ALONE}.[ Pinned memory reaches {{pinned_gb_s}}.]",
         threshold=f"copies of {format_bytes(LARGE_BYTES)} or more in the mean, without a "
         f"kernel; pinned memory copies at `memops.pinned_gb_s`; {GAIN}",

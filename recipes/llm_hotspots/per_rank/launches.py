@@ -20,8 +20,8 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 #: Length of the window whose kernels are the peak.
 PEAK_NS: Final = 100_000_000
-#: Kernels shorter than these are counted.
-SHORT_NS: Final = (5_000, 10_000, 20_000)
+#: Kernels shorter than this are counted.
+SHORT_NS: Final = 5_000
 #: Idle gaps from this length on are left out of the active time: nobody launches there.
 LONG_GAP_NS: Final = 10_000_000
 
@@ -31,10 +31,8 @@ class CallTimes:
     """Launch calls of one device. See the table `launches` of the manifest."""
 
     host_launches_n: int
-    graph_launches_n: int
     unmatched_launches_n: int
     launch_api_ns: int
-    graph_launch_api_ns: int
 
 
 @dataclass(frozen=True)
@@ -47,15 +45,11 @@ class DeviceLaunches:
     """
 
     device_id: int
-    long_gaps_n: int
     long_gaps_ns: int
     kernels_n: int
     graph_nodes_n: int
     peak_kernels_n: int
-    peak_start_ns: int | None
     under_5us_n: int
-    under_10us_n: int
-    under_20us_n: int
     durations: Spread
     calls: CallTimes | None
     pdl_pairs_n: int
@@ -140,20 +134,14 @@ def _device(
 ) -> DeviceLaunches:
     kernels = trace.device_ops(device)["kernels"]
     kernels = kernels.take(trace.starts_inside(kernels))
-    peak = busiest_window(kernels["start_ns"], PEAK_NS)
     gaps_ns = _idle_gaps_ns(trace, device)
-    short_n = [int(durations.count[durations.value < ns].sum()) for ns in SHORT_NS]
     return DeviceLaunches(
         device_id=device,
-        long_gaps_n=int((gaps_ns >= LONG_GAP_NS).sum()),
         long_gaps_ns=int(gaps_ns[gaps_ns >= LONG_GAP_NS].sum()),
         kernels_n=len(kernels),
         graph_nodes_n=int(is_graph_node(kernels).sum()),
-        peak_kernels_n=peak[0] if peak else 0,
-        peak_start_ns=peak[1] if peak else None,
-        under_5us_n=short_n[0],
-        under_10us_n=short_n[1],
-        under_20us_n=short_n[2],
+        peak_kernels_n=busiest_window(kernels["start_ns"], PEAK_NS),
+        under_5us_n=int(durations.count[durations.value < SHORT_NS].sum()),
         durations=durations.spread(1),
         calls=None if launched is None else _call_times(launched, trace),
         pdl_pairs_n=hidden[0],
@@ -190,29 +178,21 @@ def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
     clipped_ns = trace.clipped_ns(launched)
     return CallTimes(
         host_launches_n=int((inside & ~graph).sum()),
-        graph_launches_n=int((inside & graph).sum()),
         unmatched_launches_n=int((inside & (launched["device_id"] == NULL_INT)).sum()),
         launch_api_ns=int(clipped_ns[~graph].sum()),
-        graph_launch_api_ns=int(clipped_ns[graph].sum()),
     )
 
 
-def busiest_window(start_ns: IntArray, length_ns: int) -> tuple[int, int] | None:
-    """Return how many instants the fullest window of a length holds, and when it begins.
+def busiest_window(start_ns: IntArray, length_ns: int) -> int:
+    """Return how many instants the fullest window of a length holds.
 
     A window is half-open and slides freely: some fullest window begins at an instant, so that it is
-    enough to try those. Of equally full windows the earliest is taken.
+    enough to try those.
 
     Args:
         start_ns: Shape (n,), in any order.
         length_ns: Above 0.
-
-    Returns:
-        None without instants.
     """
-    if start_ns.size == 0:
-        return None
     starts = np.sort(start_ns) if (np.diff(start_ns) < 0).any() else start_ns
     held_n = np.searchsorted(starts, starts + length_ns, side="left") - np.arange(starts.size)
-    first = int(np.argmax(held_n))
-    return int(held_n[first]), int(starts[first])
+    return int(held_n.max(initial=0))

@@ -15,6 +15,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 from ..extras.rank import map_extras
 from ..partials import DeviceTimes, HotspotsPartial, RankHotspots
 from .apis import map_apis
+from .exposed import map_exposed
 from .kernels import KernelNames, communication_kernels, map_kernels, named_kernels
 from .launch_stages import map_stages
 from .launches import launched_devices, map_launches
@@ -49,6 +50,7 @@ def map_rank(view: RankView) -> HotspotsPartial:
         sources=census.sources,
         devices=tuple(_device_time(trace, device) for device in overlap),
         overlap=overlap,
+        exposed=map_exposed(view),
         memops=memops,
         apis=apis,
         launches=launches,

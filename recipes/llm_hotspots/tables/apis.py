@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,8 @@ from nsys_llm.taxonomy.api_classes import API_CLASSES, classify_api
 
 from ..partials import RankRows
 from ..per_rank.apis import ApiClasses, RankApis
+
+_OF_CALLS: Final = ("launches_n", "mean_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
 
 
 def api_tables(ranks: RankRows, durations: HistogramByName) -> dict[str, Columns]:
@@ -83,5 +86,5 @@ def _of_calls(names: Sequence[str], spread: Spread) -> Columns:
 
 
 def _calls(spread: Spread) -> Columns:
-    columns = spread_columns(spread)
+    columns = spread_columns(spread, _OF_CALLS)
     return {"calls_n": columns.pop("launches_n"), **columns}

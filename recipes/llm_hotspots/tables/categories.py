@@ -20,7 +20,7 @@ _SUMS: Final = ["launches_n", "total_ns", "exclusive_ns"]
 def category_tables(
     sources: pd.DataFrame, known: Mapping[str, Classification], engine: str
 ) -> dict[str, Columns]:
-    """Return the tables categories, rank_categories, operations, rules and nvjet.
+    """Return the tables categories, operations, rules and nvjet.
 
     Args:
         sources: One row a rank and full name: rank, file, name, full_name, category, rule_id, and
@@ -34,7 +34,6 @@ def category_tables(
                 categories, categories["total_ns"].sum(), categories["exclusive_ns"].sum()
             ),
         },
-        "rank_categories": _rank_categories(sources),
         "operations": _operations(sources, known),
         "rules": _rules(sources, known),
         "nvjet": _nvjet(sources),
@@ -62,11 +61,11 @@ def _with_unmatched(sources: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summed(sources: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return sums by key; of each first key value, most exclusive time first."""
+    """Return sums by key, most exclusive time first."""
     groups = sources.groupby(keys, sort=True)
     sums = groups[_SUMS].sum()
     sums["kernels_n"] = groups["name"].nunique()
-    order = [*keys[:-1], "exclusive_ns", keys[-1]]
+    order = ["exclusive_ns", *reversed(keys)]
     ascending = [name != "exclusive_ns" for name in order]
     return sums.reset_index().sort_values(order, ascending=ascending, ignore_index=True)
 
@@ -80,19 +79,10 @@ def _shared_out(sums: pd.DataFrame, total_ns: Any, busy_ns: Any) -> Columns:
     }
 
 
-def _rank_categories(sources: pd.DataFrame) -> Columns:
-    sums = _summed(sources, ["rank", "file", "category"])
-    whole = sums.groupby("rank")[["total_ns", "exclusive_ns"]].transform("sum")
-    return _shared_out(sums, whole["total_ns"].to_numpy(), whole["exclusive_ns"].to_numpy())
-
-
 def _operations(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
     """Return what kernels do in a model; those of no known operation, in one row a category."""
     named = sources.assign(operation=[known[name].operation or "" for name in sources["full_name"]])
     sums = _summed(named, ["category", "operation"])
-    sums = sums.sort_values(
-        ["exclusive_ns", "operation", "category"], ascending=[False, True, True], ignore_index=True
-    )
     columns = _shared_out(sums, sums["total_ns"].sum(), sums["exclusive_ns"].sum())
     return {**columns, "operation": [name or None for name in sums["operation"]]}
 
@@ -100,7 +90,6 @@ def _operations(sources: pd.DataFrame, known: Mapping[str, Classification]) -> C
 def _rules(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
     # A rule has one category, so that grouping by both is grouping by the rule.
     sums = _summed(sources, ["category", "rule_id"])
-    sums = sums.sort_values(["exclusive_ns", "rule_id"], ascending=[False, True])
     by_time = sources.groupby(["rule_id", "full_name"], sort=True)["exclusive_ns"].sum()
     heaviest = by_time.reset_index().sort_values("exclusive_ns", ascending=False, kind="stable")
     example = heaviest.drop_duplicates("rule_id").set_index("rule_id")["full_name"].to_dict()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -30,8 +30,6 @@ from ..per_rank.launches import PEAK_NS, CallTimes
 #: thresholds of nsys-llm-explainer 0.1.0 (heuristics.py), whose rate is that of the whole window.
 STORMS: Final = ((50_000, 10_000), (100_000, 20_000))
 
-_KERNEL_STATISTICS: Final = ("mean_ns", "std_ns", "min_ns", "p50_ns", "max_ns")
-
 
 def launch_tables(ranks: RankRows, devices: Columns) -> dict[str, Columns]:
     """Return the tables about launches; `devices` is the table of that name."""
@@ -40,25 +38,23 @@ def launch_tables(ranks: RankRows, devices: Columns) -> dict[str, Columns]:
 
 def _launches(ranks: RankRows, devices: Columns) -> Columns:
     launches = [(rank, launch) for rank, part in ranks for launch in part.launches]
-    plain = ("device_id", "long_gaps_n", "kernels_n", "graph_nodes_n", "peak_kernels_n")
-    short = ("under_5us_n", "under_10us_n", "under_20us_n")
-    hidden = ("pdl_pairs_n", "pdl_hidden_ns")
-    columns = record_columns(launches, *plain, "peak_start_ns", *short, *hidden)
+    plain = ("device_id", "kernels_n", "graph_nodes_n", "pdl_pairs_n", "pdl_hidden_ns")
+    columns = record_columns(launches, *plain)
     window_ns = np.array(devices["window_ns"], dtype=np.int64)
     active_ns = window_ns - np.array([item.long_gaps_ns for _, item in launches], dtype=np.int64)
     kernels_n = np.array(columns["kernels_n"], dtype=np.int64)
-    peak_n = np.array(columns["peak_kernels_n"], dtype=np.int64)
+    peak_n = np.array([item.peak_kernels_n for _, item in launches], dtype=np.int64)
+    short_n = np.array([item.under_5us_n for _, item in launches], dtype=np.int64)
     durations = Spread.joined([item.durations for _, item in launches])
     p50_ns = spread_columns(durations)["p50_ns"]
     peak_rate = _per_second(peak_n, np.full(len(peak_n), PEAK_NS))
     return {
         **columns,
         **{name: devices[name] for name in ("window_start_ns", "window_end_ns", "window_ns")},
-        "active_ns": active_ns,
         "rate_active": _per_second(kernels_n, active_ns),
         "rate_peak_100ms": peak_rate,
         "p50_ns": p50_ns,
-        "under_5us_pct": percent(np.array(columns["under_5us_n"], dtype=np.int64), kernels_n),
+        "under_5us_pct": percent(short_n, kernels_n),
         "storm": _storms(peak_rate, p50_ns),
         **_call_columns([item.calls for _, item in launches]),
     }
@@ -94,14 +90,7 @@ def _kernel_launches(ranks: RankRows) -> Columns:
         "name": [part.names[code] for _, part in ranks for code in part.stages.kernel.tolist()],
         "launches_n": spreads["api"].moments.n,
         "queued_n": spreads["queue"].moments.n,
-        **_statistics(spreads, _KERNEL_STATISTICS),
+        **{f"{stage}_p50_ns": spread_columns(spreads[stage])["p50_ns"] for stage in STAGES},
+        "overall_max_ns": spread_columns(spreads["overall"])["max_ns"],
     }
     return sorted_columns(columns, "rank", "device_id", "-launches_n", "name", "api", "tid")
-
-
-def _statistics(spreads: Mapping[str, Spread], names: Sequence[str]) -> Columns:
-    columns: Columns = {}
-    for stage, spread in spreads.items():
-        distribution = spread_columns(spread)
-        columns |= {f"{stage}_{name}": distribution[name] for name in names}
-    return columns

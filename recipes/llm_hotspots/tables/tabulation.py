@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from ..extras.tables import extra_tables
 from ..partials import DeviceTimes, HotspotsPartial, RankRows
+from ..per_rank.exposed import ExposedOperation
 from ..per_rank.kernels import KernelRows, SourceRows
 from ..per_rank.overheads import overhead_columns
 from .apis import api_tables
@@ -37,9 +38,10 @@ from .categories import category_tables, class_columns
 from .launches import launch_tables
 from .memops import memop_columns
 from .overlap import overlap_columns
-from .processes import process_columns
 
 _Names = npt.NDArray[Any]
+_OF_RANK: Final = ("launches_n", "mean_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
+_OF_KERNEL: Final = (*_OF_RANK, "q1_ns", "q3_ns")
 
 
 def tabulate(
@@ -60,7 +62,6 @@ def tabulate(
     shown = rules.shown_classes(names_of.itertuples(index=False, name=None))
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
-    memops = memop_columns(rows)
     kernels = _kernels(names, everywhere, sources, shown, devices)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     return {
@@ -70,10 +71,13 @@ def tabulate(
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
-        "memops": memops,
+        "memops": memop_columns(rows),
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns(rows),
-        "processes": process_columns(rows, sources, devices, memops),
+        "exposed_communication": record_columns(
+            [(rank, item) for rank, part in rows for item in part.exposed],
+            *ExposedOperation.__dataclass_fields__,
+        ),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.kernels,
@@ -133,9 +137,9 @@ def _kernels(
         "ranks_n": ranks_n.to_numpy(np.int64),
         **_statistics(
             everywhere,
+            _OF_KERNEL,
             kernel_total_ns=sum(devices["kernel_total_ns"]),
             kernel_busy_ns=sum(devices["kernel_busy_ns"]),
-            window_ns=sum(devices["window_ns"]),
         ),
     }
     return sorted_columns(columns, "-exclusive_ns", "name")
@@ -148,10 +152,6 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
     typical = stacked(NcuLaunches, [part.typical for _, part in rows])
     device_index = pd.MultiIndex.from_arrays([devices["rank"], devices["device_id"]])
     row = device_index.get_indexer(pd.MultiIndex.from_arrays([per_rank["rank"], kernels.device_id]))
-    device = {
-        name: np.array(devices[name], dtype=np.int64)[row]
-        for name in ("kernel_busy_ns", "window_ns")
-    }
     rank_ns = pd.DataFrame(devices).groupby("rank")["kernel_total_ns"].sum()
     columns = {
         **per_rank,
@@ -159,7 +159,10 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
         "name": names,
         "category": [shown[name].category for name in names],
         **_statistics(
-            kernels, kernel_total_ns=rank_ns.reindex(per_rank["rank"]).to_numpy(np.int64), **device
+            kernels,
+            _OF_RANK,
+            kernel_total_ns=rank_ns.reindex(per_rank["rank"]).to_numpy(np.int64),
+            kernel_busy_ns=np.array(devices["kernel_busy_ns"], dtype=np.int64)[row],
         ),
         "ncu": ncu_commands(typical, per_rank["rank"]),
     }
@@ -182,18 +185,17 @@ def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_N
 
 def _statistics(
     kernels: KernelRows,
+    names: Sequence[str],
     *,
     kernel_total_ns: IntArray | int,
     kernel_busy_ns: IntArray | int,
-    window_ns: IntArray | int,
 ) -> Columns:
     return {
-        **spread_columns(kernels.spread),
+        **spread_columns(kernels.spread, names),
         "total_ns": kernels.total_ns,
         "exclusive_ns": kernels.exclusive_ns,
         "total_pct": percent(kernels.total_ns, kernel_total_ns),
         "busy_pct": percent(kernels.exclusive_ns, kernel_busy_ns),
-        "window_pct": percent(kernels.exclusive_ns, window_ns),
     }
 
 

@@ -21,6 +21,7 @@ from nsys_llm.view.text import listed, quoted, sentences
 from ..tables.opportunities import LEAD
 from ..tables.timeline import LOST
 from ..tables.views import step_unit
+from .screen import unmatched_line
 from .texts import RULES
 
 #: Words of an opportunity's evidence; the rest is in the tables.
@@ -43,6 +44,8 @@ def answer(tables: Tables) -> str:
     rows = records(tables["opportunities"])
     if not tables["ranks"]["span_ns"].any():
         return nothing_ran(tables)
+    if not rows and (unknown := unmatched_line(tables)):
+        return f"Profile first what no rule knows. {unknown[0].partition(': ncu')[0]}."
     if not rows:
         nothing = "No recipe found anything whose fix would gain 1 % of a GPU's time or more"
         return f"{nothing}{_where_time_goes(tables)}."

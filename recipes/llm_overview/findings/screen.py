@@ -9,8 +9,11 @@ from nsys_llm.report.capture_summary import capture_caveats, little_work
 from nsys_llm.report.findings import INCOMPLETE
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale, Screen
+from nsys_llm.report.walls import Walls
+from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.step_names import GRAPH
-from nsys_llm.view.text import counted, first_sentence, format_ns
+from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.view.text import counted, first_sentence, format_ns, quoted
 
 from ..tables.ranks import mean_step_ns
 from ..tables.views import step_unit
@@ -19,6 +22,7 @@ from ..tables.views import step_unit
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
 _CHANGE_READING: Final = (
     "whole_graphs",
+    "fused_communication",
     "captures_apart",
     "clocks_apart",
     "clocks_too_uncertain",
@@ -34,6 +38,8 @@ _CHANGE_READING: Final = (
 #: apart.
 _LEAST_USUAL: Final = 2
 _UNEVEN_PCT: Final = 10.0
+#: Share of a GPU's time from which kernels that match no rule are named ahead of all else.
+_MOST_UNMATCHED_PCT: Final = 20.0
 
 
 def screen(tables: Tables) -> Screen | None:
@@ -43,12 +49,14 @@ def screen(tables: Tables) -> Screen | None:
         return None
     spans = [int(row["span_ns"]) for row in gpus]
     reported = [str(row["headline"] or "").splitlines() for row in records(tables["recipes"])]
-    lines = tuple(line for some in reported for line in some)
+    lines = tuple(line for some in reported for line in some) + unmatched_line(tables)
     facts = [counted(len(gpus), "GPU"), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
     trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
     unit = step_unit(tables)
-    uneven, little = _uneven_steps(gpus, unit), filter(None, [little_work(tables)])
+    uneven, little = _uneven_steps(gpus, unit), [little_work(tables)]
+    if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
+        little = []
     if step_ns is None or uneven:
         facts += uneven or _few_steps(gpus, unit)
         words, span_ns = ", ".join([*facts, *little]), float(max(spans))
@@ -61,6 +69,20 @@ def screen(tables: Tables) -> Screen | None:
     steps = words if least == most else f"{least} to {words}"
     facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}", *little]
     return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust, lines=lines)
+
+
+def unmatched_line(tables: Tables) -> tuple[str, ...]:
+    """Return what to say first where nobody knows what the kernels are that take the time."""
+    walls = Walls(tables)
+    shares = [
+        100.0 * walls.detail_ns(gpu, COMPUTE, UNMATCHED) / max(walls.span_ns(*gpu), 1)
+        for gpu in walls.gpus
+    ]
+    remarks = [row for row in records(tables["all_findings"]) if row["rule"] == "unmatched_kernels"]
+    if max(shares, default=0.0) < _MOST_UNMATCHED_PCT or not remarks:
+        return ()
+    command = remarks[0]["ncu"]
+    return (f"{remarks[0]['title']}{f': {command}' if command else ''}",)
 
 
 def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
@@ -87,6 +109,10 @@ def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
     usual = f"{counted(steps_n - longer_n, unit)} of {format_ns(row['usual_step_ns'])}"
+    beyond_ns = longer_n * (row["longer_step_ns"] - row["usual_step_ns"])
+    if 2 * (row["beside_n"] or 0) * (row["beside_ns"] or 0.0) >= beyond_ns:
+        name = quoted(row["beside_name"].removesuffix("#").strip())
+        return [usual, f"{name} {row['beside_n']} of {format_ns(row['beside_ns'])}"]
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
 
 

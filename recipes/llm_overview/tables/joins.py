@@ -83,6 +83,12 @@ def _is_waited_for(waiting: Opportunity, other: Opportunity, *_: object) -> bool
     return other.cause.kind in ("stage", "schedule") or _explains_half(waiting, other)
 
 
+def _waits_for_stage(transfer: Opportunity, stage: Opportunity, *_: object) -> bool:
+    """Who sends to whom is not known, and half of that time is known to be waiting."""
+    waits_ns = stage.lead[1].impact_ns if stage.cause.note == "unplaced" else 0
+    return 2 * waits_ns >= max(transfer.price.bound_ns or 0, 1)
+
+
 def _of_any_kind(path: Opportunity, copies: Opportunity, *_: object) -> bool:
     """Copies on the path are of those that take most, where a finding has these by kind."""
     return path.cause.detail is None and copies.cause.detail is not None
@@ -127,6 +133,7 @@ JOINS: Final = (
     Join(
         "transfer", ("schedule",), lambda part, whole, _: part.lead[1].rank in whole.lead[1].ranks
     ),
+    Join("transfer", ("stage",), _waits_for_stage),
     Join("rank", ("experts",), _is_of_experts),
     # Whom the row before leaves: no experts are worth twice as much.
     Join("experts", ("rank",), lambda _, rank, __: rank.cause.note == "more_work"),

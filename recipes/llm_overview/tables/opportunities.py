@@ -68,7 +68,7 @@ def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> li
             "opportunity": number,
             # A share of the span is as large a share of a mean step.
             "gain_step_ns": group.price.gain_pct / 100.0 * step_ns
-            if step_ns is not None and group.price.is_known
+            if step_ns is not None and group.price.is_known and not group.price.is_rare
             else None,
             "recipe": recipe,
             "recipes": ", ".join(dict.fromkeys(recipe for (recipe, _), _ in group.sources)),

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
-
-#: Median steps from which on a step holds something else besides, as an evaluation or a pause.
-_LONGER_TIMES: Final = 1.5
 
 
 def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
@@ -36,16 +30,17 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
             "compute_pct": 100.0 * gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
         }
         work = gpu.work
-        if job and work and rank.key not in job.others:
-            work = replace(work, warmup_n=job.warmup_n)
         if job and rank.key not in job.others and work and work.has_steps and work.whole.any():
             whole_ns = work.whole_ns
             row |= {"step_unit": job.unit, "step_name": job.name, "steps_n": whole_ns.size}
             row["step_ns"] = int(whole_ns.sum()) / whole_ns.size
-            longer = whole_ns > _LONGER_TIMES * np.median(whole_ns)
+            longer = work.longer
             row["usual_step_ns"] = int(whole_ns[~longer].sum()) / int((~longer).sum())
             row["longer_n"] = int(longer.sum())
             row["longer_step_ns"] = float(whole_ns[longer].mean()) if longer.any() else None
+            if beside := walls[rank.key].beside:
+                row |= {"beside_name": beside.name, "beside_n": beside.steps_n}
+                row["beside_ns"] = float(beside.length_ns)
         rows.append(row)
     return sorted(rows, key=lambda row: (row["rank"], row["file"], row["device_id"]))
 

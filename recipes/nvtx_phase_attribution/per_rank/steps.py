@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.steps import slow_begin
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import RankTrace
-from nsys_llm.trace.steps import StepKind, warmup_n
+from nsys_llm.trace.steps import StepKind
 
 from .range_spans import gpu_spans
 from .rank_ops import RankOps
@@ -100,10 +99,8 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     phase = np.full(steps_n, -1, dtype=np.int64)
     if used.size:
         phase = np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), phase)
-    # Here steps of one phase are alike.
-    begin = slow_begin(steps.end_ns - steps.start_ns, phase, steps.full)
     return StepRows(
-        kind=replace(steps.kind, begin=begin),
+        kind=steps.kind,
         names=tuple(str(steps.names[row]) for row in kept.tolist()),
         number=kept,
         first_ns=int(steps.start_ns[0]),
@@ -119,7 +116,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase_ns=phase_ns[kept],
         work_ns=work_by_phase[:, used][kept],
         phase=phase[kept],
-        warmup_n=warmup_n([begin]),
+        warmup_n=steps.warmup_n,
         full=steps.full[kept],
         windows=StepWindows.of(trace, ops, steps.start_ns[kept], steps.end_ns[kept], last_ns[kept]),
     )

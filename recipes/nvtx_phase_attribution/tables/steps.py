@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -80,16 +79,12 @@ def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
 
 
 def _steps_of(parts: Parts) -> tuple[_Steps, Set[RankKey]]:
-    """Return the steps of each rank, warm-up as the job has it, and whose are not the job's."""
+    """Return the steps of each rank, and whose are not the job's."""
     steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
     job = common_step({rank.key: part.steps.kind if part.steps else None for rank, part in parts})
     if job is None:
         return steps, {rank.key for rank, _ in parts}
-    alike = [
-        (rank, rows if rank.key in job.others else replace(rows, warmup_n=job.warmup_n))
-        for rank, rows in steps
-    ]
-    return alike, job.others.keys()
+    return steps, job.others.keys()
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:

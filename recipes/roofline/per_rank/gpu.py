@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nsys_llm.analyses.device.gpus import gpu_links, gpu_value
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.taxonomy.gpu_peaks import recorded_bandwidth
 
 
 @dataclass(frozen=True)
@@ -14,14 +15,16 @@ class RankGpu:
 
     Attributes:
         name: As TARGET_INFO_GPU has it.
-        bandwidth_bytes_s: Peak bandwidth of its memory.
+        bandwidth_bytes_s: Peak bandwidth of its memory; of a slice that of the slice.
         memory_bytes: Size of that.
+        sms_n: Its multiprocessors.
     """
 
     device_id: int
     name: str | None
     bandwidth_bytes_s: int | None
     memory_bytes: int | None
+    sms_n: int | None = None
 
 
 def rank_gpu(view: RankView) -> RankGpu:
@@ -36,9 +39,12 @@ def rank_gpu(view: RankView) -> RankGpu:
         names = set(named.values())
         if len(names) > 1 and link is not None and link.source != "cuda_order":
             names = {named.get(link.gpu_id)}
+    name, sms_n = names.pop() if len(names) == 1 else None, gpu_value(tables, link, "sms_n")
+    bandwidth = gpu_value(tables, link, "bandwidth_bytes_s")
     return RankGpu(
         device_id=device_id,
-        name=names.pop() if len(names) == 1 else None,
-        bandwidth_bytes_s=gpu_value(tables, link, "bandwidth_bytes_s"),
+        name=name,
+        bandwidth_bytes_s=recorded_bandwidth(name, sms_n, bandwidth),
         memory_bytes=gpu_value(tables, link, "total_bytes"),
+        sms_n=sms_n,
     )

@@ -19,7 +19,6 @@ LEAST_SAMPLES: Final = 30
 LEAST_OWN_PCT: Final = 50.0
 _METRICS: Final = {
     "sm_active_pct": r"SMs? Active\b",
-    "sm_issue_pct": r"SM Issue\b",
     "tensor_active_pct": r"Tensor Active\b",
     "dram_read_pct": r"DRAM Read (?:Throughput|Bandwidth)",
     "dram_write_pct": r"DRAM Write (?:Throughput|Bandwidth)",

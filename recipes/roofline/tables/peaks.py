@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import find_stages
-from nsys_llm.manifest.model_config import BYTES, ModelConfig
+from nsys_llm.manifest.model_config import ModelConfig
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.gpu_peaks import gpu_peak
@@ -82,7 +82,7 @@ def _peaks(
     options: Mapping[str, Any],
 ) -> Peaks:
     layout, basis, reason, joined_n = spread
-    gpu, listed = part.gpu, gpu_peak(part.gpu.name)
+    gpu, listed = part.gpu, gpu_peak(part.gpu.name, part.gpu.sms_n)
     by_type: dict[str, float] = {} if listed is None else dict(listed.flops_s)
     source = None if listed is None else listed.source
     kind = None if model is None or model.reason else model.compute
@@ -114,7 +114,6 @@ def _peaks(
         "tp_source": basis,
         "ep": None if layout is None else layout.ep,
         **fit,
-        "dtype_bytes": None if model is None or model.reason else BYTES[model.dtype],
         "kv_bytes": kv_bytes or None,
         "reason": reason,
     }

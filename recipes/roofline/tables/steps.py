@@ -19,8 +19,7 @@ from .step_work import Batch, Floats, causal_pairs, read_bytes, step_flops, trai
 TRAIN: Final = "train"
 MEMORY, COMPUTE = "memory", "compute"
 _S: Final = 1e9
-_FLOOR: Final = ("flops", "bytes", "roofline_ns", "lost_ns", "mfu_pct", "mbu_pct", "mfu_busy_pct")
-_NUMBERS: Final = (*_FLOOR, "mbu_busy_pct", "bound")
+_NUMBERS: Final = ("flops", "bytes", "roofline_ns", "lost_ns", "mfu_pct", "mbu_pct", "bound")
 
 
 def step_rows(rows: RankRows, peaks: Sequence[Peaks], options: Mapping[str, Any]) -> list[Row]:
@@ -48,7 +47,6 @@ def _of_rank(
         return []
     flops, size_bytes, notes = work
     cost_ns = times.cost_ns.tolist()
-    busy_ns = times.busy_ns.tolist()
     return [
         {
             **of_rank(rank),
@@ -56,8 +54,7 @@ def _of_rank(
             "phase": phases[step],
             "source": "model",
             "cost_ns": cost_ns[step],
-            "busy_ns": busy_ns[step],
-            **_floor(flops[step], size_bytes[step], cost_ns[step], busy_ns[step], peak),
+            **_floor(flops[step], size_bytes[step], cost_ns[step], peak),
             "note": notes[step],
         }
         for step in np.flatnonzero(times.counted & (times.cost_ns > 0)).tolist()
@@ -112,7 +109,7 @@ def _told(batches: Batches, name: str) -> Floats:
     return np.where(values == NULL_INT, np.nan, values)
 
 
-def _floor(flops: float, size_bytes: float, cost_ns: int, busy_ns: int, peak: Peaks) -> Row:
+def _floor(flops: float, size_bytes: float, cost_ns: int, peak: Peaks) -> Row:
     """Return what a step computes and reads, how long that takes at least, and what is lost."""
     row: Row = {**dict.fromkeys(_NUMBERS), "reason": peak.reason}
     if peak.reason is not None:
@@ -128,7 +125,6 @@ def _floor(flops: float, size_bytes: float, cost_ns: int, busy_ns: int, peak: Pe
         if not np.isnan(amount):
             floors[name] = _S * amount / rate
             row[f"{name}_pct"] = 100 * floors[name] / cost_ns
-            row[f"{name}_busy_pct"] = 100 * floors[name] / busy_ns if busy_ns else None
     floor_ns = round(max(floors.values()))
     bound = MEMORY if floors.get("mbu", 0.0) >= floors["mfu"] else COMPUTE
     return row | {"roofline_ns": floor_ns, "lost_ns": cost_ns - floor_ns, "bound": bound}
@@ -150,8 +146,6 @@ def _checked(rows: list[Row], *, is_estimate: bool) -> list[Row]:
     checked = []
     for row in rows:
         is_over = any((row[f"{name}_pct"] or 0) > 100 for name in ("mfu", "mbu"))
-        for name in ("mfu_busy_pct", "mbu_busy_pct"):
-            row[name] = None if (row[name] or 0) > 100 else row[name]
         reason = WRONG_MODEL if is_wrong else "over_peak" if is_over else None
         checked.append(row | dict.fromkeys(_NUMBERS) | {"reason": reason} if reason else row)
     return checked

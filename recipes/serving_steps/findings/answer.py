@@ -19,6 +19,10 @@ from .steps import examples, serving_findings
 _PHASES: Final = ("decode", "mixed", "prefill")
 #: Steps of a phase whose median is told.
 _LEAST_STEPS: Final = 5
+#: Ranks of which none takes longer than another by this share take as long; and one has more
+#: requests than another from this ratio on.
+_SLOWER: Final = 0.02
+_MORE_REQUESTS: Final = 1.25
 #: What one more of a term of the model is, and what of it is in the coefficient of another.
 _TERMS: Final = {
     "gen_reqs": ("a request", "requests"),
@@ -44,12 +48,12 @@ def headline(tables: Tables) -> list[str]:
     if server is None:
         return []
     rank = server["rank"]
-    steps = tables["batch_steps"]
-    steps = steps[(steps["rank"] == rank) & (steps["mark"] == "")]
-    where, drafts = _where(servers, rank), _drafts(tables["speculation"], rank)
+    every = tables["batch_steps"][tables["batch_steps"]["mark"] == ""]
+    steps = every[every["rank"] == rank]
+    where, drafts = _where(tables, servers, rank), _drafts(tables["speculation"], rank)
     lines = [
         f"{server['engine']}: {counted(server['counted_n'], 'step')}{where}: "
-        f"{_phases(steps)}{_requests(steps)}{drafts}"
+        f"{_phases(steps)}{_by_rank(every) or _requests(steps)}{drafts}"
     ]
     waits = tables["inter_token"]
     row = records(waits[waits["rank"] == rank])[0]
@@ -67,8 +71,11 @@ def headline(tables: Tables) -> list[str]:
     return lines
 
 
-def _where(servers: Sequence[Record], rank: int) -> str:
-    """Return which rank the lines are of, and why that one; nothing of a single rank."""
+def _where(tables: Tables, servers: Sequence[Record], rank: int) -> str:
+    """Return which rank the lines are of, and why that one; nothing of a single rank.
+
+    Of ranks that take as long it is the slowest only where a verdict names it.
+    """
     if len(servers) == 1:
         return ""
     read = [row for row in servers if row["reason"] is None]
@@ -76,6 +83,12 @@ def _where(servers: Sequence[Record], rank: int) -> str:
     if among_n == 1:
         return f" (rank {rank})"
     among = "" if among_n == len(servers) else f" of {among_n}"
+    costs = [row["cost_ns"] for row in read if row["cost_ns"]]
+    own_ns = next(row["cost_ns"] or 0.0 for row in read if row["rank"] == rank)
+    verdicts = tables["rank_verdicts"]
+    named = verdicts.loc[verdicts["verdict"].notna(), "rank"].tolist()
+    if rank not in named and own_ns <= (1 + _SLOWER) * min(costs):
+        return f" (rank {rank} of {among_n})"
     return f" (rank {rank}, the slowest{among})"
 
 
@@ -112,6 +125,23 @@ def _requests(steps: pd.DataFrame) -> str:
     least, most = int(requests.min()), int(requests.max())
     span = f"{format_count(least)}-" if most > least else ""
     return f"; {span}{counted(most, 'request')}"
+
+
+def _by_rank(steps: pd.DataFrame) -> str:
+    """Return the usual requests of ranks where these differ; nothing where they do not."""
+    requests = (steps["gen_reqs"] + steps["ctx_reqs"]).astype("float64")
+    usual = requests.groupby(steps["rank"]).median().dropna().round().astype("int64")
+    if len(usual) < 2 or usual.max() <= _MORE_REQUESTS * usual.min():
+        return ""
+    # What varies from step to step is no rank's.
+    most, least = (requests[steps["rank"] == rank] for rank in (usual.idxmax(), usual.idxmin()))
+    if most.quantile(0.1) <= least.quantile(0.9):
+        return ""
+    apart = usual[usual != usual.mode().iloc[0]]
+    if len(apart) > 1:
+        return f"; {format_count(usual.min())} to {counted(int(usual.max()), 'request')} by rank"
+    rank, own, others = apart.index[0], int(apart.iloc[0]), int(usual.mode().iloc[0])
+    return f"; rank {rank}: {counted(own, 'request')}, others {format_count(others)}"
 
 
 def _drafts(speculation: pd.DataFrame, rank: int) -> str:

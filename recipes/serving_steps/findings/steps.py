@@ -25,7 +25,7 @@ def serving_findings(tables: Tables) -> list[Finding]:
     if server is None:
         return made
     rank = server["rank"]
-    names = ("padding", "inter_token", "context_growth")
+    names = ("padding", "inter_token")
     of_rank = {name: records(tables[name][tables[name]["rank"] == rank]) for name in names}
     host_idle_ns = Walls(tables).host_idle_ns((rank, server["device_id"]))
     place = _place(server)
@@ -34,7 +34,6 @@ def serving_findings(tables: Tables) -> list[Finding]:
         _eager(tables, of_rank["inter_token"], host_idle_ns, place),
         _before(tables, place),
         _prefill(of_rank["inter_token"], place),
-        _growth(of_rank["context_growth"], place),
     )
     return made + [finding for finding in reported if finding is not None]
 
@@ -126,21 +125,5 @@ def _prefill(rows: Sequence[Record], place: Record) -> Finding | None:
         change=Change("unknown", time_ns=0, wall_classes=(COMPUTE,), worst_pct=worst_pct),
         evidence=cells("inter_token", row, ("rank",), names),
         name="prefill",
-        **place,
-    )
-
-
-def _growth(rows: Sequence[Record], place: Record) -> Finding | None:
-    listed_rows = [row for row in rows if row["listed"]]
-    if not listed_rows:
-        return None
-    row = max(listed_rows, key=lambda item: item["grown_ns"])
-    names = ("low_ns", "high_ns", "ratio", "steps_n", "low_keys", "high_keys", "grown_ns")
-    return RULES["grows_with_context"].finding(
-        cause=Cause("kernels", detail=row["kernel"]),
-        change=Change("kernels", time_ns=row["grown_ns"]),
-        evidence=cells("context_growth", row, ("rank", "kernel"), names),
-        name=row["kernel"],
-        impact_ns=round(row["grown_ns"]),
         **place,
     )

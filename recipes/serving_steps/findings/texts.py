@@ -84,19 +84,6 @@ RULES: Final = rules_by_id(
         specificity=OF_CLASS,
     ),
     _rule(
-        "grows_with_context",
-        ("context_growth",),
-        title="{kernel:quoted} takes {ratio:.2f} times as long at long contexts",
-        details="{low_ns} a launch at {low_keys:,} keys a request, {high_ns} at {high_keys:,}, "
-        "over {steps_n:step} each of equal batches. Attention grows with the context; this need "
-        "not.",
-        threshold="10 % and 3 standard errors, contexts 1.5 times apart, 20 steps each; "
-        f"{limits_words()}",
-        recommendation="See what it does for each key: a mask or a table of blocks that is made "
-        "anew for the longest context, a copy of the KV cache, a padded shape.",
-        specificity=OF_KERNEL,
-    ),
-    _rule(
         "names_of_no_format",
         ("servers",),
         kind=CAPTURE,

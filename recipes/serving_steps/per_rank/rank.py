@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,36 +14,30 @@ from nsys_llm.analyses.steps.step_times import draft_busy_ns, host_idle_ns, step
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import detect_engine
-from nsys_llm.trace.by_rank import ByRank
 from nsys_llm.trace.coded_names import coded_names
 
-from ..partials import RankServing, ServedSteps
+from ..partials import RankServing, ServedSteps, ServingPartial
 from .before_steps import idle_before_steps
-from .growth import context_growth
 
 #: One in so many steps, that with most idle time, may be a pause, which no graph would save.
 _UNUSUAL: Final = 20
 
 
-def map_rank(view: RankView) -> ByRank[RankServing]:
+def map_rank(view: RankView) -> ServingPartial:
     """Reduce one rank; without a step of an engine's format only its engine is kept."""
     trace, steps = view.trace, view.steps
-    kernels = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
+    kernels, _ = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
     batches, served = step_batches(view, steps), None
     if steps is not None and batches is not None:
-        served = _served(view, steps, batches, kernels)
+        served = _served(view, steps, batches)
     device_id = min(trace.device_ids, default=0)
-    return ByRank({view.key: RankServing(detect_engine(kernels[0]), device_id, served)})
+    return ServingPartial({view.key: RankServing(detect_engine(kernels), device_id, served)})
 
 
-def _served(
-    view: RankView, steps: Steps, batches: Batches, kernels: tuple[Sequence[str], IntArray]
-) -> ServedSteps:
+def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
     times = step_times(view, steps)
     graph, graph_size = _graphs(view, steps, batches)
-    drafts, growth = steps.drafts, None
-    if batches.is_read:
-        growth = context_growth(view, steps, batches, times, kernels)
+    drafts = steps.drafts
     eager = times.counted & (batches.field("ctx_reqs") > 0) & (graph == NONE)
     # Where none replays a graph these steps are like all others.
     rows = np.flatnonzero(eager & batches.is_read & (graph != NONE).any())
@@ -57,7 +50,6 @@ def _served(
         host_idle_ns=_usual(host_idle_ns(view, times, rows), rows),
         draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
         before_ns=idle_before_steps(view, steps, times) if batches.is_read else {},
-        growth=growth,
     )
 
 

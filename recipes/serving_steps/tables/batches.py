@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns
@@ -22,6 +23,8 @@ UNPARSED: Final = "unparsed"
 #: Tokens of prompts in the first bucket; each further one has twice as many.
 _LEAST_TOKENS: Final = 128
 _S: Final = 1e9
+#: Steps of ranks that wait for each other take as long, within this share.
+_ALIKE: Final = 0.02
 
 Served = tuple[Rank, ServedSteps]
 #: A row of a table by column name.
@@ -193,12 +196,24 @@ def only_reads(served: ServedSteps) -> bool:
     return set(counted) == {PREFILL}
 
 
-def pace(ranks: Sequence[Served]) -> Served | None:
-    """Return the rank whose steps take longest on average, the first of equals; None for none.
+def pace(ranks: Sequence[Served], verdicts: Sequence[RankVerdict]) -> Served | None:
+    """Return the rank whose steps take longest on average; None for none.
 
     Users wait for those that generate: ranks that only read prompts are not among them if any does.
+    Of ranks that wait for each other, and so take as long, it is the one that is waited for.
     """
     counted = [row for row in ranks if row[1].batches.is_read and row[1].times.counted.any()]
     counted = [row for row in counted if not only_reads(row[1])] or counted
     means = [row[1].times.cost_ns[row[1].times.counted].mean() for row in counted]
-    return counted[int(np.argmax(means))] if counted else None
+    if not counted:
+        return None
+    cost_ns = {verdict.rank: _waited_ns(verdict) for verdict in verdicts}
+    near = np.array(means) >= (1 - _ALIKE) * max(means)
+    judged = [cost_ns.get(rank.number or 0, 0) for rank, _ in counted]
+    return counted[int(np.argmax(np.where(near, judged, -1) if any(judged) else means))]
+
+
+def _waited_ns(row: RankVerdict) -> int:
+    """Return the price of a verdict on a rank for which others wait; 0 for any other."""
+    waits = row.verdict in (None, "profiler", "less_work")
+    return 0 if waits else row.about_ns or row.bound_ns or 0

@@ -1,27 +1,15 @@
-"""The tables `before_steps`, `context_growth` and `speculation`."""
+"""The tables `before_steps` and `speculation`."""
 
 from __future__ import annotations
-
-from typing import Final
 
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.report.columns import of_rank
-from nsys_llm.taxonomy.categories import load_rules
 from nsys_llm.trace.identity import Rank
 
-from ..partials import RankServing, ServedSteps
-from ..per_rank.growth import ContextGrowth, KernelGrowth
+from ..partials import ServedSteps
 from .batches import Row
-
-#: A kernel is listed that grows by more than this, and by so many standard errors.
-GROWN_PCT: Final = 10.0
-ERRORS: Final = 3.0
-#: What reads the keys of a request grows with them.
-_MAY_GROW: Final = "attention"
-_MAY_GROW_WORDS: Final = ("combine", "merge")
-_PS: Final = 1000
 
 
 def before_rows(rank: Rank, served: ServedSteps) -> list[Row]:
@@ -39,48 +27,6 @@ def before_rows(rank: Rank, served: ServedSteps) -> list[Row]:
         }
         for name, time_ns in order
     ]
-
-
-def growth_rows(rank: Rank, part: RankServing) -> list[Row]:
-    """Return the rows of `context_growth`, the largest ratio first."""
-    growth = None if part.served is None else part.served.growth
-    if growth is None or not growth.kernels:
-        return []
-    rules = load_rules(part.kernels_of)
-    rows = [
-        of_rank(rank) | _growth(growth, kernel, rules.classify(kernel.kernel).category)
-        for kernel in growth.kernels
-    ]
-    # Contexts grow over time: where most kernels are slower later, so is the GPU.
-    usual = float(np.median([row["ratio"] for row in rows]))
-    for row in rows:
-        row["listed"] &= 100 * row["ratio"] > (100 + GROWN_PCT) * usual
-    return sorted(rows, key=lambda row: (-row["ratio"], row["kernel"]))
-
-
-def _growth(growth: ContextGrowth, kernel: KernelGrowth, category: str) -> Row:
-    low_ps, high_ps = max(kernel.low_ps, 1), kernel.high_ps
-    name = kernel.kernel.lower()
-    may_grow = category == _MAY_GROW or any(word in name for word in _MAY_GROW_WORDS)
-    listed = (
-        not may_grow
-        and 100 * high_ps > (100 + GROWN_PCT) * low_ps
-        and high_ps - low_ps > ERRORS * kernel.error_ps
-    )
-    return {
-        "kernel": kernel.kernel,
-        "category": category,
-        "low_ns": low_ps / _PS,
-        "high_ns": high_ps / _PS,
-        "error_ns": kernel.error_ps / _PS,
-        "ratio": high_ps / low_ps,
-        "listed": bool(listed),
-        "steps_n": growth.steps_n,
-        "low_keys": growth.low_keys,
-        "high_keys": growth.high_keys,
-        "exclusive_ns": kernel.exclusive_ns,
-        "grown_ns": max(kernel.exclusive_ns * (1.0 - low_ps / max(high_ps, low_ps)), 0.0),
-    }
 
 
 def speculation(served: ServedSteps) -> Row | None:

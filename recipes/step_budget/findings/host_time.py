@@ -23,7 +23,12 @@ _NO_CUDA: Final = CLASS_NAMES[HOST_NO_CUDA]
 
 
 def host_time(
-    tables: Tables, late: int | None, gain_ns: float | None, behind: str | None = None
+    tables: Tables,
+    late: int | None,
+    gain_ns: float | None,
+    behind: str | None = None,
+    *,
+    once: bool = False,
 ) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
     """Return words on the time of hosts on the path, a late rank's where that has most, and cells.
 
@@ -31,6 +36,7 @@ def host_time(
         gain_ns: What it may gain a step; None where nobody knows. A place that holds half of both
             is named in the title.
         behind: API function of the wait that it lies behind, with devices that idle; None: all.
+        once: Whether one step has nearly all of it: all times are then of the run, not of a step.
 
     Returns:
         Fields of the templates; and their numbers: `path_ns`, all of it a step, `most_ns`, the part
@@ -41,7 +47,8 @@ def host_time(
     ranks = _ranks(states.groupby("rank")[column].sum().to_dict(), late)
     where: dict[str, Any] = {"rank": ranks if len(ranks) > 1 else ranks[0]}
     where |= {} if behind is None else {"behind": behind}
-    steps = claim(tables, "steps_n", "host_states", "steps_n", "cell")
+    counted = claim(tables, "steps_n", "host_states", "steps_n", "cell")
+    steps, times = (None, counted.value) if once else (counted, 1)
     of = partial(claim, tables)
     path = of("path_ns", "host_states", column, "sum", steps, **where)
     rows = Waited(records(states[states["rank"].isin(ranks)]), (), tuple(where.items()))
@@ -52,7 +59,7 @@ def host_time(
     said = there.said if key == "range" else ""
     place = rows.where_words(name)
     fields: dict[str, Any] = {"whose": _whose(tables, ranks, late, behind), "place": place + said}
-    limit_ns = 0.5 * max(path.value, gain_ns or 0.0)
+    limit_ns = 0.5 * max(path.value, times * (gain_ns or 0.0))
     if most.value < limit_ns:
         fields |= {"where": " on the critical path", "host_advice": advice_on(call=behind)}
         return fields, (path, most, replace(path, name="shown_ns"), *there.evidence)

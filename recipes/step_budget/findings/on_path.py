@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
+from nsys_llm.report.prices.replays import is_once
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of
@@ -63,6 +64,14 @@ class Budget:
         gpus = [gpu for gpu in self.walls.gpus if self.walls.file(gpu[0]) == file]
         work = (COMPUTE, COMMUNICATION, COPIES)
         return max(gpus, key=lambda gpu: self.walls.class_ns(*gpu, *work))
+
+    def once(self, row: Record) -> bool:
+        """Return whether one step has nearly all of a row."""
+        return is_once(row["worst_ns"], row["path_ns"], self.steps_n)
+
+    def each(self, row: Record) -> str:
+        """Return what times of a row are of, as it follows them; nothing of one event."""
+        return "" if self.once(row) else f" a {self.unit}"
 
     def worst_pct(self, row: Record) -> float | None:
         """Return the share of the job's worst step that a row takes in its own worst one."""
@@ -130,13 +139,13 @@ def _host(budget: Budget) -> list[Finding]:
     row = next((row for row in rows if row["name"] == "launch_api"), rows[0]) if case else rows[0]
     cause = host_cause(budget.walls.host_losses_ns, gpu)
     gain_ns = budget.replayed_ns("host=0") or idle_ns / budget.steps_n
-    fields, evidence = host_time(budget.tables, cause.rank, gain_ns)
+    fields, evidence = host_time(budget.tables, cause.rank, gain_ns, once=budget.once(row))
     return [
         RULES["path_host"].finding(
             case=case,
             cause=cause,
             change=Change("host", worst_pct=budget.worst_pct(row)),
-            fields={**fields, "unit": budget.unit},
+            fields={**fields, "unit": budget.unit, "each": budget.each(row)},
             evidence=(
                 *evidence,
                 share_of(budget.tables, gpu, "host_idle_ns", IDLE, *HOST_CAUSES)[0],
@@ -153,12 +162,13 @@ def _waits(budget: Budget) -> list[Finding]:
     late, reported = host_cause(budget.walls.host_losses_ns, gpu).rank, []
     for row in budget.rows("wait"):
         gain_ns = budget.replayed_ns(f"wait:{row['name']}")
-        fields, evidence = host_time(budget.tables, late, gain_ns, row["name"])
+        once = budget.once(row)
+        fields, evidence = host_time(budget.tables, late, gain_ns, row["name"], once=once)
         reported.append(
             RULES["path_waits"].finding(
                 cause=Cause("wait", detail=row["name"]),
                 change=Change("wait", row["name"], worst_pct=budget.worst_pct(row)),
-                fields={**fields, "unit": budget.unit},
+                fields={**fields, "unit": budget.unit, "each": budget.each(row)},
                 evidence=(*evidence, *cells("ceilings", row, _WHICH, ("worst_ns",))),
                 name=row["name"],
                 **_place(budget, gpu, row),

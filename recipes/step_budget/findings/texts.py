@@ -24,8 +24,8 @@ RULES: Final = rules_by_id(
     Rule(
         "path_host",
         scope="run",
-        title="{whose}: {shown_ns} a {unit}{where}",
-        details="{shown_ns} a {unit} of the critical path. Its host time is {path_ns} a {unit}, "
+        title="{whose}: {shown_ns}{each}{where}",
+        details="{shown_ns}{each} of the critical path. Its host time is {path_ns}{each}, "
         "{most_ns} of it{place}; GPU {device_id} of rank {rank} idles {host_idle_ns} by host "
         "causes.",
         threshold=f"idle time by host causes, and host work on the path; {limits_words()}",
@@ -45,9 +45,9 @@ RULES: Final = rules_by_id(
     Rule(
         "path_waits",
         scope="api",
-        title="{whose} after {name:quoted}: {shown_ns} a {unit}{where}",
-        details="{shown_ns} a {unit} of the critical path. Behind this wait are {path_ns} a "
-        "{unit}, {most_ns} of it{place}; {worst_ns} in the worst {unit}.",
+        title="{whose} after {name:quoted}: {shown_ns}{each}{where}",
+        details="{shown_ns}{each} of the critical path. Behind this wait are {path_ns}{each}, "
+        "{most_ns} of it{place}; {worst_ns} in the worst {unit}.",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="[{host_advice} ]Wait later, or not at all: what the host launches after "

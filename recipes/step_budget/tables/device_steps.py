@@ -107,7 +107,6 @@ def _marks(
     marks = np.array(budget.mark, dtype=object)
     if job is not None:
         own, warm = job.step[place], np.array(job.mark, dtype=object) == WARMUP
-        marks[marks == WARMUP] = COUNTED
         rows = own[warm & (own >= 0)]
         marks[rows[marks[rows] == COUNTED]] = WARMUP
     marks[(marks == COUNTED) & (np.diff(device.edge_ns) == 0)] = EMPTY

@@ -73,8 +73,7 @@ def job_steps(rows: RankRows, meetings: Meetings) -> tuple[Job | None, str | Non
     for place in working:
         first = -offsets[place] - low
         step[place, first : first + counts[place]] = np.arange(counts[place])
-    warmup_n = 0 if kind is None else kind.warmup_n
-    return _timed(rows, step, meetings, warmup_n), None
+    return _timed(rows, step, meetings), None
 
 
 def _offsets(
@@ -95,7 +94,7 @@ def _offsets(
     return offsets, None
 
 
-def _timed(rows: RankRows, step: IntArray, meetings: Meetings, warmup_n: int) -> Job:
+def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
     steps_n = step.shape[1]
     end_ns = np.full(steps_n, np.iinfo(np.int64).min)
     rank_of, device_of = np.full((2, steps_n), -1, dtype=np.int64)
@@ -113,23 +112,19 @@ def _timed(rows: RankRows, step: IntArray, meetings: Meetings, warmup_n: int) ->
             end_ns[at], rank_of[at], device_of[at] = ends[later], place, index
     edge_ns = np.maximum.accumulate(np.concatenate(([min(begins)], end_ns)))
     ranks_n = (step >= 0).sum(axis=0)
-    marks = _marks(rows, step, edge_ns, ranks_n, warmup_n)
+    marks = _marks(rows, step, edge_ns, ranks_n)
     return Job(edge_ns, step, marks, ranks_n, rank_of, device_of)
 
 
-def _marks(
-    rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray, warmup_n: int
-) -> tuple[str, ...]:
+def _marks(rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray) -> tuple[str, ...]:
     wall_ns = np.diff(edge_ns)
     marks = [COUNTED] * step.shape[1]
     most_n = int(ranks_n.max())
     for k in range(len(marks)):
         there = np.flatnonzero(step[:, k] >= 0).tolist()
         rank_marks = [rows[place][1].mark[step[place, k]] for place in there]
-        # One rank does not decide what is warm-up.
-        job_mark = next((mark for mark in rank_marks if mark not in (COUNTED, WARMUP)), COUNTED)
-        if job_mark == COUNTED and (step[there, k] < warmup_n).any():
-            job_mark = WARMUP
+        warm = WARMUP if WARMUP in rank_marks else COUNTED
+        job_mark = next((mark for mark in rank_marks if mark not in (COUNTED, WARMUP)), warm)
         if job_mark == COUNTED and ranks_n[k] < most_n:
             job_mark = PARTIAL
         if job_mark == COUNTED and wall_ns[k] == 0:

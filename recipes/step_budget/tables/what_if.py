@@ -37,8 +37,8 @@ _HOST: Final = tuple(map(CLASS_NAMES.index, ("host_no_cuda", "launch_api", "othe
 _TRANSFER: Final = 0.5
 #: Ranks, or machines, that are tried as the median one; ours.
 _MOST_LATE: Final = 4
-#: Verdicts of which no replay is: nobody is named, the profiler is, or all of a stage.
-_NO_FIX: Final = (None, "profiler", "slow_stage")
+#: Verdicts of which no replay is: nobody is named, the profiler is, who waits, or all of a stage.
+_NO_FIX: Final = (None, "profiler", "less_work", "slow_stage")
 
 REASONS: Final[Mapping[str, str]] = {
     "no_steps": "no step is whole on all of its ranks",

@@ -10,6 +10,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.ranks.chance import ALPHA, SMALL
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record, records
@@ -18,9 +19,11 @@ from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, EXPERTS, WAITING
 
 from .members import gpu_of
-from .texts import LEFT_OUT_NS, MOST, RULES, UNMATCHED_PCT
+from .texts import FAST, LEFT_OUT_NS, MOST, RULES, SAME, UNMATCHED_PCT
 
 _MEMBER: Final = ("communicator", "rank", "device_id")
+#: So much less compute than the median peer is why a rank waits, in percent.
+_FAST_PCT: Final = 5.0
 #: How several collectives of one operation are called.
 _PLURALS: Final = {
     SEND_RECV: "sends and receives",
@@ -108,25 +111,44 @@ def wait_findings(waits: list[Wait]) -> list[Finding]:
 
 
 def _waiting(wait: Wait) -> Finding:
-    row, worst = wait.row, wait.worst
-    rank, device_id = gpu_of(row)
+    row, worst, (rank, device_id) = wait.row, wait.worst, gpu_of(wait.row)
     member = {name: row[name] for name in _MEMBER}
     of = partial(claim, wait.tables, **member)
     return RULES["collective_waits"].finding(
         cause=Cause("waiting", note=row["communicator"]),
         change=Change("unknown", time_ns=wait.exposed_ns, wall_classes=(COMMUNICATION,)),
-        case=wait.reason if wait.reason == EXPERTS else None,
-        fields={"operations": wait.collectives},
+        case=_case(wait),
+        fields={"operations": wait.collectives, "last": str(worst["rank"])},
         evidence=(
             of("waiting_ns", "stragglers", "suffered_wait_ns-suffered_profiler_ns"),
             of("waited_n", "stragglers", "collectives_n"),
             *cells("stragglers", row, _MEMBER, ("suffered_profiler_ns",)),
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n")),
+            claim(
+                *(wait.tables, "more_pct", "rank_verdicts", "more_pct", "cell"),
+                rank=rank,
+                device_id=device_id,
+            ),
         ),
         rank=rank,
         device_id=device_id,
         impact_ns=wait.waiting_ns,
     )
+
+
+def _case(wait: Wait) -> str | None:
+    """Return why it waits, where that does not vary; None where it does."""
+    if wait.reason == EXPERTS:
+        return EXPERTS
+    verdicts = wait.tables["rank_verdicts"]
+    rank, device_id = gpu_of(wait.row)
+    its = verdicts[(verdicts["rank"] == rank) & (verdicts["device_id"] == device_id)]
+    is_fast = (its["reason"] == SMALL) & (its["chance"] < ALPHA) & (its["more_pct"] < -_FAST_PCT)
+    if is_fast.any():
+        return FAST
+    # Of two ranks one comes last in half of them by chance.
+    most_pct = 50.0 * (1 + 1 / int(wait.worst["ranks_n"]))
+    return SAME if (wait.worst["late_pct"] or 0.0) >= most_pct else None
 
 
 def remarks_on_collectives(tables: Tables) -> list[Finding]:

@@ -16,9 +16,12 @@ from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.taxonomy.advice import advice_on
+from nsys_llm.taxonomy.cuda_codes import MIGRATION
 from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.view.text import shortened
 
+from ..tables.outliers import PAGES
 from .members import gpu_of
 from .texts import MOST, RULES
 
@@ -167,13 +170,23 @@ def _context(listed: Sequence[Record]) -> dict[str, Any]:
         "cause_n": cause_n,
         "likely_cause": cause,
         "range_n": range_n,
+        **_pages(listed),
         "range_name": shortened(name),
     }
+
+
+def _pages(listed: Sequence[Record]) -> dict[str, Any]:
+    """Return the fields on the pages that most listed launches waited for; of none empty ones."""
+    beside = Counter(row["beside"] for row in listed if row["likely_cause"] == PAGES)
+    kind = beside.most_common(1)[0][0].removeprefix("memcpy ") if beside else ""
+    return {"pages": kind.replace(MIGRATION, f"{MIGRATION}s"), "advice": advice_on(copy=kind) or ""}
 
 
 def _case(row: Record, listed: Sequence[Record]) -> str | None:
     """Return the case of the advice: what most of the listed launches point at."""
     causes = Counter(launch["likely_cause"] for launch in listed).most_common(1)
+    if causes and causes[0][0] == PAGES:
+        return "pages"
     if causes and causes[0][0].startswith("shared the device"):
         return "beside"
     return "varying" if row["systematic"] else None

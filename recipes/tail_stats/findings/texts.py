@@ -16,6 +16,9 @@ from nsys_llm.report.rules import OF_KERNEL, OURS, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.wall_classes import EXPERTS
 from nsys_llm.view.text import format_ns
 
+#: Cases of waiting: who waits is constantly faster; the same rank comes last.
+FAST: Final = "fast"
+SAME: Final = "same"
 #: Findings of one rule.
 MOST: Final = 3
 
@@ -33,17 +36,33 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="Waiting without a straggler: rank {rank} waits {waiting_ns} in {waited_n} "
         "{operations}",
-        details="Among ranks {communicator:quoted}, none has a verdict. Most is due to {late_n} of "
-        "{collectives_n} in which the same rank came last."
-        "[ {suffered_profiler_ns} more is due to the profiler's own work.]",
+        details="Among ranks {communicator:quoted}, none has a verdict, and which rank comes last "
+        "varies.[ {suffered_profiler_ns} more is due to the profiler's own work.]",
         threshold="waiting in the collectives of a communicator in which no rank is late beyond "
         "chance; of the rank that waits longest, without what the profiler caused; "
         f"{_SHOWN}",
         source=OURS,
-        recommendation="Look for what varies from step to step on each rank: sequence lengths, "
+        recommendation="Look for what varies between ranks, from step to step: sequence lengths, "
         "routing of experts, host threads that share cores, garbage collection. Use fewer, "
         "larger collectives, so that ranks synchronize less often.",
         cases={
+            FAST: Case(
+                title="Rank {rank} waits {waiting_ns} in {waited_n} {operations}: its compute is "
+                "shorter than its peers' ({more_pct:change})",
+                details="Among ranks {communicator:quoted} it is the one that is constantly "
+                "faster.[ {suffered_profiler_ns} more is due to the profiler's own work.]",
+                recommendation="Compare the GPUs, their clocks and power limits, and what each "
+                "rank is given to do: the others set the pace.",
+            ),
+            SAME: Case(
+                title="Rank {rank} waits {waiting_ns} in {waited_n} {operations}, most often for "
+                "rank {last}",
+                details="Of ranks {communicator:quoted}, rank {last} comes last in {late_n} of "
+                "{collectives_n}."
+                "[ {suffered_profiler_ns} more is due to the profiler's own work.]",
+                recommendation="No verdict says why: compare what it computes, and what its host "
+                "and its other streams do before these collectives.",
+            ),
             EXPERTS: Case(
                 title="Rank {rank} waits {waiting_ns} in {waited_n} {operations}, most of it for "
                 "uneven experts",
@@ -93,6 +112,11 @@ RULES: Final = rules_by_id(
         recommendation="Look at these launches (table `outliers`) in the timeline: the clock of "
         "the GPU, another process on it, or data that only these launches have.",
         cases={
+            "pages": Case(
+                title="Waiting for {pages}, {kernel:quoted} takes over twice its median in "
+                "{share_pct} of its launches on rank {rank}",
+                recommendation="{advice}",
+            ),
             "beside": Case(
                 recommendation="They run beside other work: move the copies or kernels of "
                 "`outliers.beside` to another time, or give them fewer SMs, and see whether the "

@@ -169,7 +169,6 @@ def _collectives(
         late
     ]
     device = np.array([collectives.devices[owner].device_id for owner in sequence.owners])[late]
-    own_start, own_end = _own_times(sequence)
     net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
     doubt = np.full(n, (ranks_n - 1) * sequence.residual_ns)
     transfer_rank_ns = waits.transfer_ns * ranks_n
@@ -191,7 +190,6 @@ def _collectives(
         "total_ns": waits.total_ns,
         "wait_ns": _nullable(waits.wait_ns, unmet),
         "profiler_ns": _nullable(profiler_waits_ns(waits, net), unmet),
-        "wait_pct": np.where(unmet, np.nan, percent(waits.wait_ns, waits.total_ns)),
         "avoidable_wait_ns": _nullable(waits.late_by_ns * (ranks_n - 1), unmet),
         "late_by_ns": _nullable(waits.late_by_ns, unmet),
         "transfer_ns": _nullable(waits.transfer_ns, unmet),
@@ -199,9 +197,7 @@ def _collectives(
         "end_skew_ns": _nullable(waits.total_ns - waits.wait_ns - transfer_rank_ns, unmet),
         "late_rank": _nullable(rank, in_step),
         "late_device_id": _nullable(device, in_step),
-        "late_ranks_n": _nullable(waits.late_n, in_step),
-        "late_start_ns": _nullable(own_start, in_step),
-        "late_end_ns": _nullable(own_end, in_step),
+        "late_start_ns": _nullable(_own_starts(sequence), in_step),
     }
 
 
@@ -226,14 +222,13 @@ def classes(
     return texts[np.select([untold, skew, transfer], [0, 1, 2], default=3)]
 
 
-def _own_times(sequence: Sequenced) -> tuple[IntArray, IntArray]:
-    """Return when the late rank was in each collective, in the clock of its own report."""
-    start, end = np.zeros_like(sequence.waits.late), np.zeros_like(sequence.waits.late)
+def _own_starts(sequence: Sequenced) -> IntArray:
+    """Return when the late rank came to each collective, in the clock of its own report."""
+    starts = np.zeros_like(sequence.waits.late)
     for place, ahead_ns in enumerate(sequence.ahead_ns):
         selected = sequence.waits.late == place
-        start[selected] = (sequence.start_ns[place] + ahead_ns)[selected]
-        end[selected] = (sequence.end_ns[place] + ahead_ns)[selected]
-    return start, end
+        starts[selected] = (sequence.start_ns[place] + ahead_ns)[selected]
+    return starts
 
 
 def _by_device_and_operation(

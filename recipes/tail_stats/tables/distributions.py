@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ HIDDEN_PCT: Final = 1.0
 
 
 def tail_columns(
+    names: Sequence[str],
     moments: Moments,
     order: OrderStatistics,
     total_ns: IntArray,
@@ -33,6 +35,7 @@ def tail_columns(
     """Return the statistics of some distributions, their tails and flags.
 
     Args:
+        names: Those of `distribution_columns` that the table has.
         moments: Of whole values.
         order: Around the percentiles of those.
         total_ns: Time inside the window.
@@ -41,20 +44,8 @@ def tail_columns(
     """
     rich = distribution_columns(moments, order)
     ratios = ratio_columns(rich)
-    excess_ns = beyond.twice // 2
     total_pct = percent(total_ns, all_ns)
     longest = np.where(moments.n > 0, moments.maximum, np.nan)
-    names = (
-        "mean_ns",
-        "std_ns",
-        "min_ns",
-        "q1_ns",
-        "p50_ns",
-        "q3_ns",
-        "p95_ns",
-        "p99_ns",
-        "max_ns",
-    )
     return {
         "launches_n": rich["launches_n"],
         "total_ns": total_ns,
@@ -62,8 +53,7 @@ def tail_columns(
         **{name: rich[name] for name in names},
         **ratios,
         "tail_score": tail_score(longest, moments.n, ratios["max_p50"]),
-        "excess_ns": excess_ns,
-        "excess_pct": percent(excess_ns, moments.total),
+        "excess_ns": beyond.twice // 2,
         "outliers_n": beyond.outliers_n,
         "outlier_excess_ns": beyond.outliers_twice // 2,
         **flag_columns(moments.n, ratios, total_pct),

@@ -24,14 +24,18 @@ _LEAST_LAUNCHES: Final = 5
 #: Ratio of medians between two configurations that makes the kernel a mix; ours.
 SHAPE_RATIO: Final = 2.0
 
+_OF_RANK: Final = ("mean_ns", "p50_ns", "p99_ns", "max_ns")
+_OF_CONFIG: Final = (*_OF_RANK, "min_ns", "q1_ns", "q3_ns")
+
 
 def tail_numbers(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
     """Return the numbers of the table tails; column `key` has the key of each row, in order."""
     keys_n = len(kernels.keys)
     codes = [medians.rows[rank.key] for rank, _ in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
+    whole_ns = int(total_ns.sum())
     rich = tail_columns(
-        medians.moments, medians.order, total_ns, int(total_ns.sum()), medians.beyond
+        _OF_CONFIG, medians.moments, medians.order, total_ns, whole_ns, medians.beyond
     )
     launched = [
         np.unique(code[tails.moments.n > 0]) for code, (_, tails) in zip(codes, parts, strict=True)
@@ -58,6 +62,7 @@ def rank_tail_numbers(
     code = joined([medians.rows[rank.key] for rank, _ in parts])
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
     rich = tail_columns(
+        _OF_RANK,
         Moments.joined([tails.moments for _, tails in parts]),
         OrderStatistics.joined([tails.order for _, tails in parts]),
         joined([tails.total_ns for _, tails in parts]),

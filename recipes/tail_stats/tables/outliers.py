@@ -14,12 +14,17 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import is_outlier, ratio
 from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.report.ncu import ncu_commands
+from nsys_llm.taxonomy.cuda_codes import MIGRATION
 from nsys_llm.trace.identity import Rank, clock_offsets
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from ..per_rank.instances import Instances
 from .medians import Medians
 
+#: What a launch did beside page migrations, whose copies are a part of the time that faults take.
+PAGES: Final = "waited for pages of unified memory"
+_MIGRATES: Final = f"memcpy {MIGRATION}"
+_PAGES_PCT: Final = 25.0
 #: Where in the life of its kernel a launch stands.
 STATES: Final = ("first", "warm-up", "steady")
 #: So many launches of a configuration on a device are its warm-up, where no steps are known.
@@ -141,6 +146,10 @@ def _causes(columns: Columns, mode: npt.NDArray[np.bool_]) -> list[str]:
             causes.append("another kind of work")
         elif columns["state"][index] == "first":
             causes.append("first launch")
+        elif (columns["beside"][index] or "").startswith(_MIGRATES) and (
+            frame["copies"].iloc[index] >= _PAGES_PCT
+        ):
+            causes.append(PAGES)
         elif frame[most].iloc[index] >= _BESIDE_PCT:
             causes.append(f"shared the device with {_BESIDE[most]}")
         elif columns["state"][index] == "warm-up":

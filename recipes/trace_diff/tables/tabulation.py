@@ -20,7 +20,6 @@ from . import kernels, sums, wall_change
 from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, WallsOf, compare
-from .composition import composition_rows
 from .metrics import Metrics, gate_columns, metric_columns
 from .runs import Runs, RunSums, runs_of
 from .step_splits import RunSteps, run_steps
@@ -57,7 +56,6 @@ def tabulate(
     return {
         "verdict": [wall_change.verdict_row(verdict)],
         "wall_change": wall_change.wall_change_columns(verdict),
-        "composition": composition_rows(comparison.steps),
         "slow_steps": wall_change.slow_step_columns(verdict),
         "idle_ranges": wall_change.idle_range_columns(verdict),
         "comparability": comparison.checks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from nsys_llm.analyses.host.states import HostRecords, has_host_records
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.no_work import no_work_spans
+from nsys_llm.analyses.steps.of_job import AGREED
 from nsys_llm.analyses.steps.of_rank import device_steps
 from nsys_llm.analyses.steps.start_up import start_up_spans
 from nsys_llm.analyses.steps.steps import Steps
@@ -53,7 +54,11 @@ class RankView:
     def steps(self) -> Steps | None:
         """Its steps, whatever the filters leave; None where there are none."""
         marked = self.marked if has_host_records(self.trace) else None
-        return find_steps(self.trace, self.options, marked)
+        steps = find_steps(self.trace, self.options, marked)
+        name, warmup_n = self.options.get(AGREED, {}).get(self.key.side, (None, 0))
+        if steps is None or steps.name != name:
+            return steps
+        return replace(steps, warmup_n=warmup_n)
 
     @cached_property
     def device_steps(self) -> Mapping[int, DeviceSteps]:

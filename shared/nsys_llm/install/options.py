@@ -26,13 +26,12 @@ def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
     where, add = parser.add_mutually_exclusive_group(), parser.add_argument
     where.add_argument("--current", action="store_true", help="install into the Python run here")
     where.add_argument("--venv", metavar="DIR", help="install into this environment; make it first")
-    where.add_argument("--tar", action="store_true", help="write all wheels to an archive here")
     where.add_argument("--uninstall", action="store_true", help="remove what the next one placed")
     where.add_argument(
         "--check", action="store_true", help="list what is installed and what is missing"
     )
     add("--nsys", metavar="DIR", nargs="?", const="", help="add the recipes to Nsight Systems")
-    add("--untar", metavar="FILE", help="install from what --tar wrote, without a network")
+    add("--find-links", metavar="DIR", help="install from this folder of wheels, without a network")
     add("--jupyter", action="store_true", help="install JupyterLab too, to open notebooks")
     add("--test", action="store_true", help="then run all checks of the project")
     add("--demo", action="store_true", help=f"then analyze a synthetic rank set, in ./{demo}")
@@ -45,16 +44,14 @@ def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
 
 def _mistake(options: argparse.Namespace) -> str | None:
     given = {name for name, value in vars(options).items() if value not in (None, False)}
-    if empty := [name for name in ("venv", "untar") if getattr(options, name) == ""]:
-        return f"--{empty[0]}: the name is empty"
-    needs_package = given & {"untar", "test", "demo", "jupyter"} or not (
-        given & {"nsys", "tar", "check", "uninstall"}
+    if empty := [name for name in ("venv", "find_links") if getattr(options, name) == ""]:
+        return f"--{empty[0].replace('_', '-')}: the name is empty"
+    needs_package = given & {"find_links", "test", "demo", "jupyter"} or not (
+        given & {"nsys", "check", "uninstall"}
     )
     if needs_package and not given & {"current", "venv"}:
         return "one of --current --venv is required"
-    if given >= {"tar", "nsys"}:
-        return "not allowed with --tar"
     for name in ("test", "jupyter"):
-        if given >= {"untar", name}:
-            return f"--{name}: what it needs is not in the archive of --untar"
+        if given >= {"find_links", name}:
+            return f"--{name}: what it needs is not among the wheels of --find-links"
     return None

@@ -120,6 +120,12 @@ def timeline_reads() -> tuple[TableRead, ...]:
 
 
 @lru_cache
+def checked_reads() -> tuple[TableRead, ...]:
+    """Return what is read of a profile to say what it is; every recipe reads that too."""
+    return tuple(map(read_of, _read_json(_COMMON)["checked"]))
+
+
+@lru_cache
 def report_schema() -> Mapping[str, Any]:
     """Return the JSON schema of report.json."""
     schema: dict[str, Any] = _read_json(_COMMON)["report"]
@@ -132,6 +138,7 @@ def _built(facts: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     recipes = tuple(facts.get("recipes", ()))
     parts = [load_manifest(recipe) for recipe in recipes]
     known = {option.name for option in options}
+    own_reads = tuple(map(read_of, facts["reads"]))
     own_options = [*map(option_of, facts["options"])]
     inherited = {
         option.name: option for part in parts for option in part.options if option.name not in known
@@ -145,7 +152,7 @@ def _built(facts: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         type=facts.get("type"),
         tags=tuple(facts.get("tags", ())),
         options=(*options, *own_options, *inherited.values()),
-        reads=(*map(read_of, facts["reads"]), *joined_reads([part.reads for part in parts])),
+        reads=joined_reads([own_reads, *(part.reads for part in parts), checked_reads()]),
         writes=(*writes, *map(write_of, facts["writes"])),
         sections=tuple(
             section_of(raw) for raw in [*facts["sections"], *_for_kind(common["sections"], sided)]

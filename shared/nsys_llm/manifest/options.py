@@ -25,7 +25,6 @@ from nsys_llm.taxonomy.phase_maps import read_phase_map
 _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
 
 #: Options whose text is a pattern of names.
-_PATTERN_TEXTS: Final = ("kernel", "match", "step_kernel")
 
 #: Each rank without a profile has a row; more would take all of the memory.
 _MOST_RANKS: Final = 100_000
@@ -180,9 +179,8 @@ def _check_texts(options: Mapping[str, Any]) -> None:
             from nsys_llm.manifest.range_choice import parse_choice
 
             parse_choice(options[name])
-    for name in _PATTERN_TEXTS:
-        if options.get(name) is not None:
-            parse_pattern(options[name])
+    if options["step_kernel"] is not None:
+        parse_pattern(options["step_kernel"])
 
 
 def chosen_recipes(manifest: Manifest, options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -20,10 +20,14 @@ from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import read_table
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import process_of_thread
+from nsys_llm.profile.unknown_tables import unknown_tables
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, secret_names
 
 #: Environment variables that hold a rank, in the order in which they are believed.
 RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+
+#: In how many lines launches queue; with one, what is behind another stream's launch waits.
+_LINES: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 #: Export schemas that the table and column names here were checked against, as (major, minor).
 OLDEST_SCHEMA: Final = (3, 7)
@@ -65,6 +69,8 @@ class CaptureFacts:
         session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
         paranoid_level: Linux' kernel.perf_event_paranoid.
+        max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
+        unknown_tables: What is there in a form not known, see `profile.unknown_tables`.
     """
 
     host: str | None
@@ -85,6 +91,8 @@ class CaptureFacts:
     session: str | None = None
     sample_period_ns: int = 0
     paranoid_level: int | None = None
+    max_connections: int | None = None
+    unknown_tables: tuple[tuple[str, str], ...] = ()
 
     @property
     def schema_note(self) -> str | None:
@@ -113,6 +121,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     perf = dict(profile.key_values("capture", _PERIOD_KEYS))
     trigger, period = (perf.get(key) or "" for key in _PERIOD_KEYS)
     level = system.get("LinuxParanoidLevel", "")
+    lines = variables.get(_LINES, "")
     is_time = trigger == "Software" and re.fullmatch("[0-9]{1,15}", period)
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
     return CaptureFacts(
@@ -134,6 +143,8 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=int(period) if is_time else 0,
         paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
+        max_connections=int(lines) if re.fullmatch("[0-9]{1,3}", lines) else None,
+        unknown_tables=unknown_tables(profile),
     )
 
 

@@ -82,6 +82,11 @@ class ParquetProfile:
         """What tells it from any other export, as it was when it was opened."""
         return fingerprint(self._states)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the export's tables."""
+        return frozenset(self._files)
+
     def has(self, table: str) -> bool:
         """Return whether the export has one of our tables."""
         return table_source(table).nsys in self._files

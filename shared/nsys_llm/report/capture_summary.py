@@ -12,28 +12,35 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.profile.capture import NO_KERNEL, CaptureFacts
+from nsys_llm.report.recording import engine_switch, nvtx_was_traced
 from nsys_llm.report.run import Run
+from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
-from nsys_llm.trace.rank_trace import BROKEN_ROWS
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 _ORDER: Final = {BASELINE: 0, INPUT: 1}
 
 #: Tables of all recipes that say which side a row is of.
-_SIDED: Final = ("files", "coverage")
+_SIDED: Final = ("files", "coverage", "capture")
 
 _Tables = Mapping[str, pd.DataFrame]
 
 
-def sided_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+def run_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     """Return what the reports say of themselves: one text a label, or one for each side."""
+    if not run.manifest.sided:
+        return _facts(run, tables)
     reported: dict[str, dict[str, str]] = {}
     for side in _sides(tables):
-        for label, text in capture_facts(run.side(side), _of(tables, side)):
+        for label, text in _facts(run.side(side), _of(tables, side)):
             reported.setdefault(label, {})[side] = text
     sides_n = len(_sides(tables))
     return [(label, _joined(texts, sides_n)) for label, texts in reported.items()]
+
+
+def _facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+    return capture_facts(run.profiles, run.ranks, run.options, tables)
 
 
 def sided_caveats(tables: _Tables) -> list[str]:
@@ -83,21 +90,27 @@ _FILTERS: Final = (
 _LEAST_OPS: Final = 1_000
 _LEAST_SPAN_NS: Final = 5_000_000
 _CUDA: Final = "--trace=cuda"
+_NVTX: Final = "--trace=nvtx"
 #: How much node-level tracing of CUDA graphs lengthens absolute times, by the users' experience
 #: that the design names.
 _NODE_TRACING: Final = "30 to 60 %"
 
 
-def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+def capture_facts(
+    profiles: Sequence[ProfileOutcome],
+    ranks: Sequence[Rank],
+    options: Mapping[str, Any],
+    tables: _Tables,
+) -> list[tuple[str, str]]:
     """Return what the reports say of themselves, as (label, text).
 
     Args:
-        run: What was read; its filters are told, because all numbers are of what they leave.
+        options: Its filters are told, because all numbers are of what they leave.
         tables: The run's tables; `devices` gives the window, where the recipe has it.
     """
-    facts = [profile.facts for profile in run.profiles if profile.facts is not None]
-    working = [rank for profile in run.profiles for rank in profile.ranks]
-    sources = {rank.source for rank in run.ranks if rank.source is not None}
+    facts = [profile.facts for profile in profiles if profile.facts is not None]
+    working = [rank for profile in profiles for rank in profile.ranks]
+    sources = {rank.source for rank in ranks if rank.source is not None}
     source = sorted(sources)[0] if sources else ""
     numbered = f", numbered by {quoted(source)}" if source else ""
     if source == "index":
@@ -105,11 +118,11 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     shown = [
         (
             "ranks",
-            f"{len(working)} with GPU work in {counted(len(run.profiles), 'profile')}{numbered}",
+            f"{len(working)} with GPU work in {counted(len(profiles), 'profile')}{numbered}",
         ),
         ("hosts", _values(facts, lambda capture: capture.host)),
         ("GPUs", _values(facts, lambda capture: ", ".join(sorted(set(capture.gpus))) or None)),
-        ("only", _filters(run.options)),
+        ("only", _filters(options)),
         ("window", _window(tables)),
         ("driver", _values(facts, lambda capture: capture.driver_version)),
         ("CUDA of the driver", _values(facts, lambda capture: capture.cuda_version)),
@@ -150,7 +163,7 @@ class Unrecorded:
 
     Attributes:
         lost: In words; with how many reports lack it, unless all do.
-        record: Flags of `nsys profile` that would have shown it.
+        record: Flags of `nsys profile` that would have shown it, or a clause that says what would.
     """
 
     lost: str
@@ -159,7 +172,7 @@ class Unrecorded:
     @property
     def text(self) -> str:
         """Both as prose."""
-        return f"{self.lost}: {quoted(self.record)}"
+        return f"{self.lost}: {quoted(self.record) if self.record[0] == '-' else self.record}"
 
 
 def unrecorded(run: Run) -> list[Unrecorded]:
@@ -171,15 +184,23 @@ def unrecorded(run: Run) -> list[Unrecorded]:
     items = []
     readable = [profile for profile in run.profiles if profile.reason is None]
     for read in run.manifest.reads:
-        lacking = [profile for profile in readable if read.table in profile.absent_tables]
+        lacking = [profile for profile in readable if _lacks(profile, read.table)]
         if not lacking or not read.capture:
             continue
         if read.capture == _CUDA and all(
             profile.facts is not None and "Cuda" in profile.facts.traced for profile in lacking
         ):
             continue
-        items.append(Unrecorded(f"{read.lost}{_who(len(lacking), len(readable))}", read.capture))
+        is_marked = read.capture == _NVTX and nvtx_was_traced(lacking)
+        record = engine_switch(readable) if is_marked else read.capture
+        items.append(Unrecorded(f"{read.lost}{_who(len(lacking), len(readable))}", record))
     return [*items, *_forbidden_samples(run, readable)]
+
+
+def _lacks(profile: ProfileOutcome, table: str) -> bool:
+    """Return whether a profile does not have a table, in no form whatever."""
+    unknown = profile.facts.unknown_tables if profile.facts is not None else ()
+    return table in profile.absent_tables and all(name != table for name, _ in unknown)
 
 
 def _forbidden_samples(run: Run, readable: Sequence[ProfileOutcome]) -> Iterable[Unrecorded]:
@@ -256,7 +277,6 @@ def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:
 
 def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     for column, what, words in (
-        ("broken_n", "broken row", f"left out: {BROKEN_ROWS}"),
         ("unknown_name_n", "kernel", "without a name in the profile"),
         ("duplicate_key_n", "join key", "claimed by several API calls; the earliest is taken"),
         ("no_process_n", "row", "without a process"),

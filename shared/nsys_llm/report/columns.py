@@ -52,9 +52,10 @@ def distribution_columns(moments: Moments, order: OrderStatistics) -> Columns:
     }
 
 
-def spread_columns(spread: Spread) -> Columns:
-    """Return the columns of `distribution_columns`."""
-    return distribution_columns(spread.moments, spread.order)
+def spread_columns(spread: Spread, names: Sequence[str] | None = None) -> Columns:
+    """Return the columns of `distribution_columns`, or those of some names."""
+    columns = distribution_columns(spread.moments, spread.order)
+    return columns if names is None else {name: columns[name] for name in names}
 
 
 def rank_columns(rows_n: Sequence[tuple[Rank, int]]) -> Columns:

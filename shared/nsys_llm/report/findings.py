@@ -35,6 +35,8 @@ INCOMPLETE: Final = (
     "unrelated_profiles",
     "no_gpu_work",
     "opaque_graphs",
+    "broken_times",
+    "unknown_table",
     "unrecorded_work",
 )
 #: The last of them: idle time and what bounds a run are then not what tables of operations say.
@@ -142,10 +144,17 @@ def claim(
             raise ManifestError(f"{table}.{column} of {where} is no one value.")
     known = how in ("sum", "count", "distinct") or len(values)
     value = getattr(values, _METHODS.get(how, how))() if known else None
-    if value is not None and over is not None:
-        times = 100.0 if name.endswith("_pct") else 1.0
-        value = times * value / over.value if over.value else None
+    if value is not None:
+        value = part_of(value, name, over)
     return Evidence(table, tuple(where.items()), column, plain(value), name, how, over)
+
+
+def part_of(value: Any, name: str, over: Evidence | None) -> Any:
+    """Return a number divided as evidence of a name is; None by nothing, or by 0."""
+    if over is None:
+        return value
+    times = 100.0 if name.endswith("_pct") else 1.0
+    return times * value / over.value if over.value else None
 
 
 @dataclass(frozen=True)

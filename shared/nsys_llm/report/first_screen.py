@@ -10,7 +10,15 @@ from nsys_llm.report.price import TAIL, Price, bound_words, sure_word
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
-from nsys_llm.view.text import counted, format_percent, quoted, sentences, shortened, spans
+from nsys_llm.view.text import (
+    counted,
+    format_ns,
+    format_percent,
+    quoted,
+    sentences,
+    shortened,
+    spans,
+)
 
 #: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
 _MOST_LINES: Final = {"verdict": 6, "item": 2, "advice": 3, "trust": 2}
@@ -28,7 +36,7 @@ def first_screen_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
-    lines = [_title(report, screen, width)]
+    lines = _title(report, screen, width)
     if screen.verdict:
         lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
@@ -47,23 +55,23 @@ def first_screen_lines(
     return [*lines, *_opportunities(report, screen, width, left_n), *trust]
 
 
-def _title(report: Report, screen: Screen, width: int) -> str:
-    """Return what was read with its facts, and the bound at the right; the name gives way."""
+def _title(report: Report, screen: Screen, width: int) -> list[str]:
+    """Return what was read with its facts, and the bound at the right; the name gives way first.
+
+    Facts that the bound leaves no room for stand on a line below, whole.
+    """
     bound = " -> ".join(dict.fromkeys(line.bound.word for line in report.wall))
-    facts = plain(screen.facts)
-    # A colon, and blanks on both sides of the facts.
-    left_n = width - len(facts) - len(bound) - 4
-    name = plain(quoted(screen.subject))
+    # At least two blanks before the bound.
+    facts, name, room_n = plain(screen.facts), plain(quoted(screen.subject)), width - len(bound)
+    left_n = room_n - len(facts) - 4
     if left_n >= min(len(name), _LEAST_NAME):
-        facts = f"{shortened(name, left_n)}: {facts}"
-    room_n = width - len(bound)
-    if len(facts) + 2 > room_n:
-        # Of the facts the last ones go, never a part of one.
-        parts = facts.split(", ")
-        while len(parts) > 1 and len(", ".join(parts)) + 2 > room_n:
-            parts.pop()
-        facts = ", ".join(parts)
-    return f"{facts.ljust(room_n)}{bound}".rstrip()
+        return [f"{f'{shortened(name, left_n)}: {facts}'.ljust(room_n)}{bound}".rstrip()]
+    first, *parts = facts.split(", ")
+    head = f"{shortened(name, max(room_n - len(first) - 5, _LEAST_NAME))}: {first}"
+    while parts and len(head) + len(parts[0]) + 5 <= room_n:
+        head += f", {parts.pop(0)}"
+    head += "," if parts else ""
+    return [f"{head.ljust(room_n)}{bound}", *wrapped(", ".join(parts), width, "  ")]
 
 
 def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> list[str]:
@@ -93,6 +101,8 @@ def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, 
         return "tail", "-", format_percent(price.tail_pct)
     if not price.is_known:
         return sure_word(price), "-", "-"
+    if screen.by_step and price.is_rare:  # of the run
+        return sure_word(price), format_ns(price.gain_ns), format_percent(price.gain_pct)
     gain_ns = price.gain_pct / 100.0 * screen.whole_ns if screen.by_step else price.gain_ns
     return sure_word(price), scale.number(gain_ns), format_percent(price.gain_pct)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.report.findings import Evidence
+from nsys_llm.report.findings import Evidence, part_of
 from nsys_llm.report.host_tables import NOT_SAMPLED, wilson_pct
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.rules import Case
@@ -98,8 +98,7 @@ class Waited:
 
     def sum(self, name: str, over: Evidence | None = None) -> Evidence:
         """Return all of it as evidence, see `Evidence`."""
-        times = 100.0 if name.endswith("_pct") else 1.0
-        value = times * self.time_ns / (over.value or 1) if over else self.time_ns
+        value = part_of(self.time_ns, name, over)
         return Evidence("host_states", self.chosen, "time_ns", value, name, "sum", over)
 
     def most(self, *columns: str) -> tuple[Any, ...]:

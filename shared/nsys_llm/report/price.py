@@ -19,6 +19,9 @@ LEAST_PCT: Final = min(LIMITS_PCT.values())
 TAIL: Final = "tail"
 TAIL_LIMIT_PCT: Final = 10.0
 
+#: Steps of which a cost is that of so many events, not of a step.
+FEW_STEPS: Final = 3
+
 #: What is said of a gain without an estimate or a bound.
 NOT_KNOWN: Final = "how much it gains is not known"
 
@@ -43,6 +46,7 @@ class Price:
         steps_n: Steps in the span, a part of one as that part; None where there are no steps.
         step_unit: What a step is: step, layer, graph or period.
         tail_pct: Share of the p99 or worst step that it would gain there; None if unknown.
+        is_rare: Whether one to three steps have it: a mean step says nothing of it.
         measured_ns: Time of a verdict on a rank of which neither is known, ns; None of others.
     """
 
@@ -56,6 +60,7 @@ class Price:
     step_unit: str = "step"
     tail_pct: float | None = None
     measured_ns: int | None = None
+    is_rare: bool = False
 
     def __post_init__(self) -> None:
         if not self.wall_classes or (self.about_ns is None) != (self.about_basis is None):
@@ -87,8 +92,8 @@ class Price:
 
     @property
     def gain_step_ns(self) -> float | None:
-        """Mean gain of a step, ns; None without steps."""
-        return self.gain_ns / self.steps_n if self.steps_n else None
+        """Mean gain of a step, ns; None without steps, and of what few steps have."""
+        return self.gain_ns / self.steps_n if self.steps_n and not self.is_rare else None
 
     @property
     def is_refuted(self) -> bool:
@@ -163,4 +168,5 @@ def price_of(row: Mapping[str, Any], step_unit: str = "step") -> Price:
         measured_ns=row["measured_ns"],
         step_unit=step_unit,
         tail_pct=row["gain_tail_pct"],
+        is_rare=step_ns is None,
     )

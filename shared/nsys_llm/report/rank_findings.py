@@ -9,18 +9,26 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from nsys_llm.report.causes import Cause, Change
+from nsys_llm.report.causes import Cause, Change, ChangeKind
 from nsys_llm.report.findings import CAPTURE, Finding, cells
+from nsys_llm.report.price import FEW_STEPS
 from nsys_llm.report.records import Record, Tables, grouped, records
-from nsys_llm.report.rules import OF_RANK, OURS, Rule
+from nsys_llm.report.rules import OF_RANK, OURS, Case, Rule
+from nsys_llm.report.walls import Gpu
 from nsys_llm.view.text import format_count, listed, quoted, shortened
 
 _COLUMNS: Final = (
     *("peers_n", "stage", "kernel", "kernel_pct", "more_pct", "late_ns", "chance", "steps_n"),
-    *("late_steps_n", "about_ns", "bound_ns"),
+    *("late_steps_n", "less_steps_n", "requests_n", "peer_requests_n", "waiting_pct"),
+    *("about_ns", "bound_ns"),
 )
 #: Names that a finding lists.
 _MOST: Final = 8
+_EVEN: Final = (
+    "Give every rank as much: sequences of like length in each batch, layers or experts spread "
+    "evenly."
+)
+_BALANCE: Final = "Balance requests over the data-parallel ranks."
 _rule: Final = partial(
     Rule,
     scope="rank",
@@ -38,21 +46,50 @@ RULES: Final = {
     for rule in (
         _rule(
             id="profiler",
-            title="The profiler makes rank {ranks} late",
+            title="The profiler makes {who} late",
             recommendation="Without the profiler this waiting is not there: record fewer kinds of "
             "events, or a shorter time, and compare.",
             kind=CAPTURE,
         ),
         _rule(
             id="more_work",
-            title="Rank {ranks} has more to compute[ in {kernel}][: {kernel_pct} more than its "
+            title="{Who} has more to compute[ in {kernel}][: {kernel_pct} more than its "
             "peers][, {more_pct} in all]",
-            recommendation="Give every rank as much: sequences of like length in each batch, "
-            "layers or experts spread evenly.",
+            recommendation=_EVEN,
+            cases={
+                "batch": Case(
+                    title="{Who} has more to compute: {requests_n:request} a step, its peers "
+                    "{peer_requests_n}[, and computes {more_pct} longer]",
+                    recommendation=_BALANCE,
+                ),
+            },
+        ),
+        _rule(
+            id="less_work",
+            title="{Who} {have} less to compute than {their} peers in {less_steps_n} of "
+            "{steps_n:step}[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
+            details="Compute {more_pct:change} beside {beside}[, on {host}].",
+            threshold="in 90 % of the steps: less than 70 % of the requests of the others and less "
+            "compute; where names tell no requests, in 20 steps and more, less than 70 % of their "
+            "compute, or smaller grids in as many launches",
+            recommendation=_EVEN,
+            cases={
+                "empty": Case(
+                    title="{Who} {run} empty batches in {less_steps_n} of {steps_n:step}"
+                    "[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
+                    recommendation=_BALANCE,
+                ),
+                "batch": Case(
+                    title="{Who} {have} less to do: {requests_n:request} a step, the others "
+                    "{peer_requests_n}[ ({waiting_pct} of {waiting} is waiting)]",
+                    recommendation=_BALANCE,
+                ),
+            },
         ),
         _rule(
             id="slow_gpu",
-            title="Rank {ranks}'s GPU is slow[: compute {more_pct} longer]",
+            title="{Gpu} is slow[: compute {more_pct} longer]"
+            "[ for as many requests ({requests_n})]",
             recommendation="Look at its clocks, temperature, power limit and other processes on "
             "it; swap the GPU to see whether the slowness moves with it.",
         ),
@@ -64,24 +101,31 @@ RULES: Final = {
         ),
         _rule(
             id="late_host",
-            title="Rank {ranks}'s host launches late: {late_ns} a step",
+            title="Rank {rank}'s host launches late[ on GPU {gpu}]: {late_ns} a step",
             recommendation="See what its threads do before they launch: other processes on its "
             "cores, NUMA placement, data loading, garbage collection.",
         ),
         _rule(
             id="late",
-            title="Rank {ranks} comes late to collectives: {late_ns} a step",
+            title="{Who} comes late to collectives: {late_ns} a step",
             recommendation="Its compute time is that of its peers. `idle_gaps` tells what its "
             "host did meanwhile, where API calls are recorded.",
         ),
         _rule(
             id="pauses",
-            title="Rank {ranks} comes late in {late_steps_n} of {steps_n:step}"
+            title="{Who} comes late in {late_steps_n} of {steps_n:step}"
             "[: {late_ns} a step on average]",
             recommendation="Look at what its host does in these steps: data loading, checkpoints, "
             "garbage collection.",
             threshold="steps later than five times the median step hold half of its lateness, "
             "worth 3 % of the span",
+            cases={
+                "few": Case(
+                    title="Rank {ranks} comes late in {late_steps_n} of {steps_n:step}"
+                    "[: others wait {about_ns}]",
+                    details="{more_pct} more compute than {beside}[, on {host}].",
+                )
+            },
         ),
     )
 }
@@ -97,21 +141,42 @@ STAGE_RULES: Final = {
 }
 
 
+#: What somebody would change, where it is not one GPU.
+_CHANGES: Final[Mapping[str, ChangeKind]] = {"slow_stage": "stages", "less_work": "load"}
+
+
 def rank_findings(tables: Tables, rules: Mapping[str, Rule] = RULES) -> list[Finding]:
-    """Return the findings of some verdicts: of a machine or stage one, else one a GPU."""
+    """Return the findings of some verdicts, one a GPU.
+
+    Of a machine, of a stage, and of peers with less to do, one.
+    """
     frame = tables["rank_verdicts"].join(tables["files"]["host"], on="rank")
     rows = records(frame[frame["verdict"].isin(list(rules))])
     groups = grouped(({**row, "item": _item(row)} for row in rows), "verdict", "item")
-    return [_finding(rules[verdict], some) for (verdict, _), some in groups.items()]
+    return [_finding(rules[verdict], some, tables) for (verdict, _), some in groups.items()]
 
 
 def _item(row: Record) -> object:
     """Return what the rows of one finding share."""
-    shared = {"slow_host": row["host"], "slow_stage": row["stage"]}
+    shared = {
+        "slow_host": row["host"],
+        "slow_stage": row["stage"],
+        "less_work": tuple(row[name] for name in ("peer_group", "requests_n", "less_steps_n")),
+    }
     return shared.get(row["verdict"], (row["rank"], row["device_id"]))
 
 
-def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
+def _case(row: Record) -> str | None:
+    """Return which case of its rule a verdict is: what names of steps tell of its batches."""
+    own_n, others_n = row["requests_n"], row["peer_requests_n"]
+    if row["verdict"] == "less_work" and own_n == 0:
+        return "empty"
+    if row["verdict"] not in ("less_work", "more_work") or row["kernel"]:
+        return None
+    return "batch" if own_n is not None and own_n != others_n else None
+
+
+def _finding(rule: Rule, rows: Sequence[Record], tables: Tables) -> Finding:
     worst = max(rows, key=_most_ns)
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     ranks, is_stage = sorted({int(row["rank"]) for row in rows}), rule.id in STAGE_RULES
@@ -119,9 +184,16 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
     host, kernel, peers = worst["host"], worst["kernel"], format_count(worst["peers_n"])
     # Who pauses in some steps may come first in the others.
     is_late = (worst["late_ns"] or 0.0) > 0
+    is_few = 0 < (worst["late_steps_n"] or 0) <= FEW_STEPS and worst["about_ns"] is not None
+    left_out = set() if is_late else {"late_ns"}
+    # Who meets in collectives has a batch in common, or waits for who has more.
+    alike = worst["late_ns"] is None and worst["requests_n"] == worst["peer_requests_n"]
+    if _case(worst) is None and not alike:
+        left_out |= {"requests_n", "peer_requests_n"}
     return rule.finding(
         cause=Cause("stage" if is_stage else "rank", rank, device_id, note=rule.id),
-        change=None if rule.kind == CAPTURE else Change("stages" if is_stage else "rank"),
+        change=None if rule.kind == CAPTURE else Change(_CHANGES.get(rule.id, "rank")),
+        case="few" if is_few else _case(worst),
         details="Its compute beside others is not known." if worst["more_pct"] is None else "",
         fields={
             "ranks": listed_ranks,
@@ -129,11 +201,12 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
             "host": quoted(host) if host else None,
             "beside": "the mean stage" if is_stage else f"the median of {peers} peers",
             "kernel": quoted(shortened(kernel)) if kernel else None,
-            **({} if is_late else {"late_ns": None}),
+            **_subjects(rows, worst, tables),
+            **dict.fromkeys(left_out),
         },
         evidence=cells(
             *("rank_verdicts", worst, ("rank", "device_id", "kernel")),
-            [name for name in _COLUMNS if name != "late_ns" or is_late],
+            [name for name in _COLUMNS if name not in left_out],
         ),
         ranks=tuple(ranks),
         rank=rank,
@@ -141,6 +214,33 @@ def _finding(rule: Rule, rows: Sequence[Record]) -> Finding:
         name=kernel,
         impact_ns=_most_ns(worst),
     )
+
+
+def _subjects(rows: Sequence[Record], worst: Record, tables: Tables) -> dict[str, str | None]:
+    """Return whom the title names; of a rank with several GPUs also which of them."""
+    verdicts = tables["rank_verdicts"]
+    several = set(verdicts.loc[verdicts.duplicated("rank"), "rank"].tolist())
+
+    def called(gpus: Sequence[Gpu]) -> str:
+        if several.isdisjoint(rank for rank, _ in gpus):
+            ranks = listed([str(rank) for rank, _ in gpus[:_MOST]])
+            return f"rank {ranks}" if len(gpus) == 1 else f"ranks {ranks}"
+        return listed([f"GPU {device_id} of rank {rank}" for rank, device_id in gpus[:_MOST]])
+
+    gpus = sorted((int(row["rank"]), int(row["device_id"])) for row in rows)
+    one = int(worst["rank"]), int(worst["device_id"])
+    who, has_several = called(gpus), one[0] in several
+    are_several = len(gpus) > 1
+    return {
+        "who": who,
+        "Who": f"{who[0].upper()}{who[1:]}",
+        "have": "have" if are_several else "has",
+        "run": "run" if are_several else "runs",
+        "their": "their" if are_several else "its",
+        "waiting": called([one]),
+        "Gpu": f"GPU {one[1]} of rank {one[0]}" if has_several else f"Rank {one[0]}'s GPU",
+        "gpu": str(one[1]) if has_several else None,
+    }
 
 
 def _most_ns(row: Record) -> int:

@@ -13,9 +13,8 @@ from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.capture_summary import (
     Unrecorded,
     capture_caveats,
-    capture_facts,
+    run_facts,
     sided_caveats,
-    sided_facts,
     unrecorded,
 )
 from nsys_llm.report.findings import (
@@ -32,6 +31,7 @@ from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.price import price_words
 from nsys_llm.report.prices.pricing import priced
+from nsys_llm.report.recording import without_traced
 from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings, why_unrelated, without_comparisons
@@ -126,7 +126,8 @@ def all_findings(run: Run, tables: Tables) -> list[Finding]:
     findings = run.analysis.findings(tables)
     if why_unrelated(tables) is not None:
         findings = without_comparisons(findings)
-    return ranked(priced([*run_findings(tables), *findings], tables))
+    said = without_traced([*run_findings(tables), *findings], run.profiles)
+    return ranked(priced(said, tables))
 
 
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
@@ -150,14 +151,13 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         for section in run.manifest.sections
         if len(tables[section.table]) or not (section.optional or section.extra)
     ]
-    facts = sided_facts(run, tables) if sided else capture_facts(run, tables)
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
     notes = (f"{quoted(who)}: {note}." for who, note in run.notes)
     return Report(
         manifest=run.manifest,
         answer=analysis.answer(tables),
         findings=tuple(findings),
-        facts=tuple(facts),
+        facts=tuple(run_facts(run, tables)),
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
         sections=tuple(sections),

@@ -12,6 +12,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.capture_findings import capture_findings
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, claim
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
@@ -23,8 +24,9 @@ _BY_ORDER: Final = "index"
 
 
 def run_findings(tables: Tables) -> list[Finding]:
-    """Return findings about the tables `files`, `coverage` and `wall`."""
+    """Return findings about the tables `files`, `capture`, `coverage` and `wall`."""
     return [
+        *capture_findings(tables),
         *_missing_ranks(tables),
         *_unrelated(tables),
         *_no_gpu_work(tables),
@@ -106,24 +108,24 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     by_rank = (
         tables["coverage"]
         .groupby(["rank", "file"], sort=True)[
-            ["total_n", "total_ns", "api_missing_ns", "api_cut_ns"]
+            ["total_n", "total_ns", "uncalled_ns", "api_missing_ns", "api_cut_ns"]
         ]
         .sum()
     )
     # What was launched before the capture began is cut off, not missing.
-    by_rank["missing_of_ns"] = by_rank["total_ns"] - by_rank["api_cut_ns"]
+    by_rank["missing_of_ns"] = by_rank.eval("total_ns - uncalled_ns - api_cut_ns")
     by_rank = by_rank[by_rank["missing_of_ns"] > 0].reset_index()
-    by_rank["known_ns"] = by_rank["total_ns"] - by_rank["api_missing_ns"]
+    by_rank["known_ns"] = by_rank.eval("total_ns - uncalled_ns - api_missing_ns")
     by_rank["pct"] = 100.0 * by_rank["known_ns"] / by_rank["missing_of_ns"]
     low = by_rank[by_rank["pct"] < LOW_COVERAGE_PCT].sort_values("pct", kind="stable")
     if low.empty:
         return []
     rank, file = int(low["rank"].iloc[0]), low["file"].iloc[0]
     of = partial(claim, tables, rank=rank, file=file)
-    whole = of("of_ns", "coverage", "total_ns-api_cut_ns")
+    whole = of("of_ns", "coverage", "total_ns-uncalled_ns-api_cut_ns")
     evidence = (
-        of("known_pct", "coverage", "total_ns-api_missing_ns", "sum", whole),
-        of("known_ns", "coverage", "total_ns-api_missing_ns"),
+        of("known_pct", "coverage", "total_ns-uncalled_ns-api_missing_ns", "sum", whole),
+        of("known_ns", "coverage", "total_ns-uncalled_ns-api_missing_ns"),
         of("cut_ns", "coverage", "api_cut_ns"),
         whole,
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm import __version__
+from nsys_llm.analyses.steps.of_job import AGREED
 from nsys_llm.core.console import escaped_lines
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.core.rooted import ROOTS
@@ -65,7 +66,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 # Absolute paths stand in the .nsys-analysis file alone.
 _PATH_OPTIONS: Final = frozenset(
-    {"input", "output", "export_dir", "rank_map", "baseline", "baselines", ROOTS}
+    {"input", "output", "export_dir", "rank_map", "baseline", "baselines", ROOTS, AGREED}
 )
 
 

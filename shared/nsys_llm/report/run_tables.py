@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
-from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
 from nsys_llm.report.wall import wall_rows
@@ -30,6 +30,7 @@ def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[
     rows = {
         "files": [*_file_rows(run), *_absent_rows(run.absent)],
         "coverage": _coverage_rows(run),
+        "capture": capture_rows(run.profiles, run.ranks),
         "wall": wall_rows(run.ranks, job.walls, job.details, job.rules),
     }
     # Which run a row is of, only recipes that compare runs say.
@@ -126,6 +127,7 @@ def _file_row(
         "clock_source": clock if offset_ns is not None else None,
         "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
         "environments_n": facts.environments_n if facts else None,
+        "max_connections": facts.max_connections if facts else None,
     }
 
 
@@ -161,13 +163,8 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
 def job_walls(run: Run) -> JobWalls:
     """Return the wall splits of a run, with what its recipe knows of them."""
     ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
-    step = common_step({key: rank.wall.step for key, rank in ranks.items()})
     walls = {
-        (key, wall.device_id): wall
-        if step is None or key in step.others or wall.work is None
-        else replace(wall, work=replace(wall.work, warmup_n=step.warmup_n))
-        for key, rank in ranks.items()
-        for wall in rank.wall.devices
+        (key, wall.device_id): wall for key, rank in ranks.items() for wall in rank.wall.devices
     }
     names = {name for rank in ranks.values() for name in rank.wall.kernel_names}
     mapped = tuple(rank for rank in run.ranks if rank.key in ranks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.report.capture_texts import RULES as CAPTURE_RULES
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
 
@@ -11,6 +12,7 @@ from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
 LOW_COVERAGE_PCT: Final = 70.0
 
 RULES: Final = rules_by_id(
+    *CAPTURE_RULES.values(),
     Rule(
         "missing_ranks",
         scope="run",
@@ -76,7 +78,7 @@ RULES: Final = rules_by_id(
         source=f"the coverage of NVTX below which {EXPLAINER} warns",
         recommendation="Do not rely on what depends on launches here: launch times, threads, NVTX "
         "ranges. Kernel times themselves are complete. Start the capture before the first launch.",
-        record="--trace=cuda,nvtx",
+        record="--trace=cuda",
         tables=("coverage",),
     ),
 )

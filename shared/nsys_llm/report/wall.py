@@ -8,6 +8,7 @@ from typing import Any
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
+from nsys_llm.taxonomy.communication import is_fused
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (
     APART,
@@ -15,6 +16,7 @@ from nsys_llm.taxonomy.wall_classes import (
     COMMUNICATION,
     COMPUTE,
     COPIES,
+    FUSED,
     IDLE,
     LOAD,
     NO_WORK,
@@ -89,12 +91,15 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
     """
     compute: dict[str | None, int] = {}
     for name, time_ns in wall.kernels_ns.items():
+        if is_fused(name):
+            continue
         category = rules.compute_category(name)
         compute[category] = compute.get(category, 0) + time_ns
     if wall.graphs_ns:
         compute[WHOLE_GRAPH] = wall.graphs_ns
     return {
         COMPUTE: compute or {None: 0},
+        FUSED: {None: wall.fused_ns} if wall.fused_ns else {},
         COMMUNICATION: {None: wall.communication_ns},
         LOAD: {None: wall.load_ns} if wall.load_ns else {},
         COPIES: {None: wall.copies_ns},

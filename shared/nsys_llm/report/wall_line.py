@@ -11,12 +11,13 @@ import pandas as pd
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
-    APART,
     BEFORE_STEPS,
     BOUND_WORDS,
+    CLASS_WORDS,
     COMMUNICATION,
     COMPUTE,
     COPIES,
+    FUSED,
     IDLE,
     LOAD,
     MOSTLY_WORDS,
@@ -180,7 +181,7 @@ def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
     least = max(_NOTHING_PCT, _PART_OF_CLASS * whole)
     reported = [f"{group} {share:.1f}" for group, share in ranked if share >= least]
     inside = f" ({', '.join(reported)})" if reported else ""
-    return WallPart(APART.get(name, name), whole, inside)
+    return WallPart(CLASS_WORDS.get(name, name), whole, inside)
 
 
 def _compute_parts(details: Mapping[str | None, float]) -> list[WallPart]:
@@ -221,6 +222,7 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
         name, share = row["wall_class"], 100.0 * int(row["time_ns"]) / whole_ns
         mostly[LOAD] += share * (name == LOAD)
         mostly[START_UP] += share * (name in (LOAD, BEFORE_STEPS))
+        unknown += share * (name == FUSED)
         if name not in shares:
             continue
         shares[name] += share

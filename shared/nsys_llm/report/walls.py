@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -100,9 +101,16 @@ def share_of(
     rank, device_id = gpu
     where = {"rank": rank, "device_id": device_id, "wall_class": wall_class}
     where |= {"detail": details} if details else {}
+    return of_span(tables, gpu, name, "wall", "time_ns", **where)
+
+
+def of_span(
+    tables: Tables, gpu: Gpu, name: str, table: str, column: str, **where: Any
+) -> tuple[Evidence, Evidence, Evidence]:
+    """Return a time as evidence: `{name}`, the span of a GPU, and its share in that."""
     span = span_of(tables, gpu)
     time, share = (
-        claim(tables, field, "wall", "time_ns", "sum", over, **where)
+        claim(tables, field, table, column, "sum", over, **where)
         for field, over in ((name, None), ("share_pct", span))
     )
     return time, span, share
@@ -123,14 +131,22 @@ def late_ranks(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> tuple[int, ...]:
     by_rank: dict[int, int] = {}
     for (rank, _), time_ns in losses_ns.items():
         by_rank[rank] = max(time_ns, by_rank.get(rank, 0))
+    ordered = sorted(by_rank.values())
     beyond_ns = {
-        rank: max(time_ns - (usual_loss_ns(losses_ns, (rank, 0)) or 0), 0)
+        rank: max(time_ns - _median_without(ordered, time_ns), 0)
         for rank, time_ns in by_rank.items()
     }
     most_ns = max(sum(beyond_ns.values()), by_rank.get(gpu[0], 0))
     if beyond_ns.get(gpu[0], 0) >= _ALONE * most_ns:
         return (gpu[0],)
     return tuple(sorted(rank for rank, ns in by_rank.items() if ns >= _ALIKE * by_rank[gpu[0]]))
+
+
+def _median_without(ordered_ns: Sequence[int], time_ns: int) -> float:
+    """Return the median of times, ascending, but one of them; 0 of no others."""
+    at, n = bisect_left(ordered_ns, time_ns), len(ordered_ns) - 1
+    middle = (ordered_ns[row + (row >= at)] for row in ((n - 1) // 2, n // 2) if n)
+    return sum(middle) / 2
 
 
 def host_cause(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> Cause:

@@ -58,7 +58,7 @@ Inputs = Annotated[
 ResultPath = Annotated[str, Field(description="Result folder, as analyze or compare return it.")]
 Where = Annotated[
     list[str] | None,
-    Field(description="Conditions, all of which hold: 'rank = 2', 'share_pct >= 3'."),
+    Field(description="All hold: 'rank = 2', 'share_pct >= 3', 'name ~ PART'."),
 ]
 Columns = Annotated[list[str] | None, Field(description="Names of columns; null: all of them.")]
 Sort = Annotated[

@@ -27,6 +27,8 @@ _TREND_HELP: Final = "Results of earlier runs as one table, and a verdict on the
 _LAST_N: Final = 5
 _MCP: Final = "mcp"
 _MCP_HELP: Final = "Serve five tools to agents, by the Model Context Protocol on standard input."
+_CHECK: Final = "check"
+_CHECK_HELP: Final = "What captures hold and lack, and how to record it next time."
 _SHOWN_ROWS_N: Final = 20
 #: New objects after which Python looks for cycles: rows are many, and have none.
 _OBJECTS_N: Final = 100_000
@@ -66,7 +68,7 @@ def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="recipe", metavar="COMMAND", required=True)
     recipes = {_OVERVIEW: _OVERVIEW_RECIPE, **{name: name for name in recipe_names()}}
     others = {_SHOW: (_SHOW_HELP, _add_show), _TREND: (_TREND_HELP, _add_trend)}
-    others[_MCP] = (_MCP_HELP, _add_mcp)
+    others |= {_CHECK: (_CHECK_HELP, _add_check), _MCP: (_MCP_HELP, _add_mcp)}
     names = [*recipes, *others]
     for name in [asked] if asked in names else names:
         if name in others:
@@ -114,7 +116,8 @@ def _add_show(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CONDITION",
-        help="Only rows that match: 'rank = 2', 'gain_pct >= 3'. Repeatable.",
+        help="Only rows that match: 'rank = 2', 'gain_pct >= 3', 'name ~ TEXT' (a part of the name "
+        "in any case, or re:EXPRESSION). Repeatable.",
     )
     command.add_argument(
         "--columns", metavar="NAMES", help="Only these columns, comma separated, in this order."
@@ -164,6 +167,15 @@ def _add_trend(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_check(command: argparse.ArgumentParser) -> None:
+    command.add_argument("paths", nargs="+", metavar="PATH", help="Profiles, or folders of such.")
+    command.add_argument(
+        "--export-dir",
+        metavar="DIR",
+        help="Folder for the exports of .nsys-rep and .qdrep files. Default: beside the profile.",
+    )
+
+
 def _add_mcp(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "folders",
@@ -209,6 +221,10 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
         from nsys_llm.run.show import show
 
         return show(given, console)
+    if given["recipe"] == _CHECK:
+        from nsys_llm.run.check import check
+
+        return check(given, console)
     if given["recipe"] == _TREND:
         from nsys_llm.run.trend import trend
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from nsys_llm.analyses.steps.of_job import with_agreed_warmup
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
@@ -69,12 +70,15 @@ def map_run(
         nsys: The `nsys` to export with; None: the one that is found.
         first: Keeps what a second look needs; None where workers read, or nothing looks again.
     """
-    recipe, sent = manifest.name, {**options, "nsys": nsys}
+    recipe = manifest.name
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
     unread_n = 0
 
-    def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
+    def reduced(
+        options: Mapping[str, Any], only: frozenset[RankKey] | None, done: Callable[[int], None]
+    ) -> MapResult:
+        sent = {**options, "nsys": nsys}
         mapper = partial(map_profiles, recipe=recipe, options=sent, only=only)
         if first is not None:
             mapper = partial(mapper, keep=first.keep)
@@ -82,14 +86,16 @@ def map_run(
         return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
 
     if options["ranks"] is not None:
-        probed = reduced(frozenset(), lambda _: None)
+        probed = reduced(options, frozenset(), lambda _: None)
         every = _numbered(probed, inputs.rank_maps, console)
         ranks = wanted_ranks(every, options["ranks"])
         unread_n = len(every) - len(ranks)
         keys = frozenset(rank.key for rank in ranks)
         places = {(key.side, key.path) for key in keys}
         chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
-    result = reduced(keys, console.progress(len(chosen)).advance)
+    result, options = with_agreed_warmup(
+        lambda options: reduced(options, keys, console.progress(len(chosen)).advance), options
+    )
     if keys is None:
         ranks = _numbered(result, inputs.rank_maps, console)
     return Run(

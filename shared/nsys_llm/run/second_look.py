@@ -60,7 +60,7 @@ class FirstRead:
 
     def keep(self, view: RankView) -> None:
         """Keep a rank that was mapped, if there is room and it is seen as lanes show it."""
-        if any(view.options.get(name) for name in (*FILTERS, *FULL_NAMES)):
+        if view.key in self._kept or any(map(view.options.get, (*FILTERS, *FULL_NAMES))):
             return
         ops_n = sum(map(len, view.trace.unfiltered.values()))
         if ops_n <= self._room_n or (self._only and not self._kept):

@@ -12,6 +12,7 @@ import pandas as pd
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
+from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.view.tables import Field, cells, headings
@@ -43,7 +44,7 @@ _OF_FINDING: Final = (
 _UNIT_BY_END: Final = {"_ns": "ns", "_pct": "%", "_bytes": "bytes"}
 _UP: Final = ":up"
 _NULL: Final = "null"
-_WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<)\s*(.*)")
+_WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*)")
 
 
 def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
@@ -271,6 +272,10 @@ def _holds(frame: pd.DataFrame, condition: str) -> Any:
     if text == _NULL and sign in ("=", "==", "!="):
         return (column.notna() if sign == "!=" else column.isna()).to_numpy()
     value: Any = text.strip("\"'")
+    if sign == "~":
+        pattern = parse_pattern(value)
+        found = {cell for cell in column.dropna().unique() if pattern.matches(str(cell))}
+        return column.isin(found).to_numpy()
     if pd.api.types.is_bool_dtype(column):
         value = text.lower() in ("true", "yes", "1")
     elif pd.api.types.is_numeric_dtype(column):

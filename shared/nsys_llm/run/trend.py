@@ -211,6 +211,9 @@ def _row(result: Result) -> dict[str, Any]:
     if result.recipe != _RECIPE:
         raise UsageError(f"{result.folder}: of {result.recipe}; trend takes results of {_RECIPE}.")
     ranks = result.tables["ranks"]
+    if "fused_ns" not in ranks:
+        # Results of older versions do not have it.
+        ranks = ranks.assign(fused_ns=0)
     classes = {f"{name}_ns": _sum_ns(ranks, f"{name}_ns") for name in WALL_CLASSES}
     span_ns = _sum_ns(ranks, "span_ns")
     if not span_ns:

@@ -13,6 +13,7 @@ from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.finder import found_steps
 from nsys_llm.analyses.wall.split import map_wall
+from nsys_llm.capture.profile_statements import profile_statements
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest, timeline_reads
@@ -121,6 +122,7 @@ def _map_profile(
         export=export,
         cut_names_n=trace.cut_names_n,
         left_out_n=len(processes) - len(chosen),
+        statements=profile_statements(trace, facts),
     )
     return outcome, partials
 

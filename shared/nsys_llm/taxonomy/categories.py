@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.taxonomy.data_files import data_file
+from nsys_llm.taxonomy.mangled import unmangled
 
 #: Engines that have rules, the more special ones first.
 ENGINES: Final = ("vllm", "sglang", "trtllm", "pytorch", "generic")
@@ -26,6 +27,8 @@ UNMATCHED: Final = "unmatched"
 MIXED: Final = "mixed"
 #: The category of collectives, point-to-point transfers, and what is fused into them.
 COMMUNICATION: Final = "communication"
+#: Of kernels that compute and communicate at once: in the sum of neither.
+FUSED: Final = "fused_communication"
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,14 @@ class RuleSet:
     def _classified(self, name: str) -> Classification:
         # Most patterns can be ruled out because four characters that they need are not in the
         # name. Trying every pattern takes about four times as long.
-        grams = {name[start : start + _GRAM] for start in range(len(name) - _GRAM + 1)}
+        readable = unmangled(name)
+        text = name if readable == name else f"{readable} {name}"
+        grams = {text[start : start + _GRAM] for start in range(len(text) - _GRAM + 1)}
         candidates = {
             index for gram in grams & self._candidates.keys() for index in self._candidates[gram]
         }
         for rule in (self.rules[index] for index in sorted(candidates)):
-            if _regex(rule.pattern).search(name):
+            if _regex(rule.pattern).search(text):
                 return Classification(rule.category, rule.id, rule.operation, rule.flags)
         return _NO_MATCH
 

@@ -1,7 +1,7 @@
 """What the codes in an export's CUDA tables stand for, and one code for a kind of copy. Pure.
 
 Source: the tables ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND and ENUM_CUDA_DEV_MEM_EVENT_OPER of
-exports of Nsight Systems 2023.4.4 and 2026.2, which agree.
+exports of Nsight Systems 2023.4.4 and 2026.2, which agree; of causes CUPTI's documentation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from nsys_llm.numeric.intervals import IntArray
 HOST_TO_DEVICE: Final = 1
 DEVICE_TO_HOST: Final = 2
 
-#: By copy kind: host, device, CUDA array, peer; the last three are migrations of unified memory.
-COPY_KINDS: Final = (
+_COPIED: Final = (
     "unknown",
     "HtoD",
     "DtoH",
@@ -30,10 +29,26 @@ COPY_KINDS: Final = (
     "DtoD",
     "HtoH",
     "PtoP",
-    "unified HtoD",
-    "unified DtoH",
-    "unified DtoD",
 )
+#: Pages of unified memory that the driver moves; no call launches that.
+MIGRATION: Final = "page migration"
+_MIGRATED: Final = tuple(f"{MIGRATION} {way}" for way in ("HtoD", "DtoH", "DtoD"))
+#: Why they are moved, in the order of CUPTI's CUpti_ActivityUnifiedMemoryMigrationCause from 1.
+_CAUSES: Final = (
+    "by prefetch",
+    "by page fault",
+    "ahead of use",
+    "by eviction",
+    "by access counters",
+)
+
+#: By copy kind: host, device, CUDA array, peer; then migrations, and those of each cause.
+COPY_KINDS: Final = (
+    *_COPIED,
+    *_MIGRATED,
+    *(f"{kind} {cause}" for cause in _CAUSES for kind in _MIGRATED),
+)
+_FIRST_MIGRATED: Final = len(_COPIED)
 
 #: By memory kind.
 MEMORY_KINDS: Final = (
@@ -67,6 +82,19 @@ _DEVICE_TRAFFIC: Final = {"DtoD": 2, "memset": 1}
 def copy_kind_name(code: int) -> str:
     """Return the name of a copy kind; a number that is none keeps its number."""
     return COPY_KINDS[code] if 0 <= code < len(COPY_KINDS) else f"kind {code}"
+
+
+def migration_kinds(copy_kind: IntArray, cause: IntArray) -> IntArray:
+    """Return the copy kinds of an export, those of migrations with their cause.
+
+    Args:
+        copy_kind: Shape (n,), CUPTI's code.
+        cause: Shape (n,), CUPTI's code of why a page is moved; NULL or 0: not recorded.
+    """
+    migrated_n = len(_MIGRATED)
+    moves = (copy_kind >= _FIRST_MIGRATED) & (copy_kind < _FIRST_MIGRATED + migrated_n)
+    known = moves & (cause >= 1) & (cause <= len(_CAUSES))
+    return np.where(known, copy_kind + migrated_n * cause, copy_kind)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from nsys_llm.taxonomy.data_files import data_file
+from nsys_llm.taxonomy.mangled import unmangled
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class KernelLever:
 
     def fits(self, name: str, category: str) -> bool:
         """Return whether it is about a kernel."""
-        return category in self.categories and self.names.search(name) is not None
+        return category in self.categories and self.names.search(unmangled(name)) is not None
 
     def applies(self, gpu: str | None, kernel_names: list[str]) -> bool:
         """Return whether it applies on a GPU.

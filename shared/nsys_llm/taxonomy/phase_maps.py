@@ -19,7 +19,7 @@ from nsys_llm.core.patterns import NamePattern, parse_pattern, require_text
 from nsys_llm.taxonomy.data_files import data_file
 
 #: Engines with a map, in the order in which they are tried.
-BUILT_IN: Final = ("vllm", "sglang", "trtllm", "pytorch")
+BUILT_IN: Final = ("vllm", "sglang", "trtllm", "dynamo", "pytorch")
 
 #: Phases that a whole batch of a server may be.
 DECODE, MIXED, PREFILL = "decode", "mixed", "prefill"

@@ -12,6 +12,7 @@ from typing import Final
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 
 COMPUTE: Final = "compute"
+FUSED: Final = "fused"
 COMMUNICATION: Final = "communication"
 LOAD: Final = "load"
 COPIES: Final = "copies"
@@ -20,11 +21,22 @@ NO_WORK: Final = "no_work"
 BEFORE_STEPS: Final = "start_up"
 IDLE: Final = "idle"
 
-#: In the order in which they take a nanosecond. Load are copies that bring a model to a GPU before
-#: its first kernel; no_work is when a server had no request; start_up is idle time before the first
-#: step of a program that then loads, compiles or captures. They have a row only where there is such
-#: time.
-WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, LOAD, COPIES, PROFILER, NO_WORK, BEFORE_STEPS, IDLE)
+#: In the order in which they take a nanosecond. Fused are kernels that compute and communicate at
+#: once, of which whichever began first has the time, as of those that compute. Load are copies that
+#: bring a model to a GPU before its first kernel; no_work is when a server had no request; start_up
+#: is idle time before the first step of a program that then loads, compiles or captures. These have
+#: a row only where there is such time.
+WALL_CLASSES: Final = (
+    COMPUTE,
+    FUSED,
+    COMMUNICATION,
+    LOAD,
+    COPIES,
+    PROFILER,
+    NO_WORK,
+    BEFORE_STEPS,
+    IDLE,
+)
 
 #: What is no part of the repeated work, so that nothing can be gained there, and its words.
 APART: Final[Mapping[str, str]] = {
@@ -33,8 +45,11 @@ APART: Final[Mapping[str, str]] = {
     BEFORE_STEPS: "start-up",
 }
 
-#: Of a step, whose copies and idle time hold what a run's split tells apart.
-STEP_CLASSES: Final = tuple(name for name in WALL_CLASSES if name not in APART)
+#: Words of classes that are no words of their own.
+CLASS_WORDS: Final[Mapping[str, str]] = {**APART, FUSED: "fused with communication"}
+
+#: Of a step, whose computation, copies and idle time hold what a run's split tells apart.
+STEP_CLASSES: Final = (COMPUTE, COMMUNICATION, COPIES, PROFILER, IDLE)
 
 #: Detail of computation: a CUDA graph traced as a whole, of which nobody knows what runs in it.
 WHOLE_GRAPH: Final = "whole_graph"
@@ -98,7 +113,7 @@ MOSTLY_WORDS: Final[Mapping[str, str]] = {LOAD: "LOAD", START_UP: "START-UP"}
 
 def bound_group(wall_class: str, detail: str | None) -> str | None:
     """Return the group of a row of the split; None for what bounds no program."""
-    if wall_class == PROFILER or wall_class in APART:
+    if wall_class == PROFILER or wall_class in CLASS_WORDS:
         return None
     if wall_class == COMPUTE:
         return UNKNOWN if detail == WHOLE_GRAPH else COMPUTE

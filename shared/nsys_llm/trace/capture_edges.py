@@ -38,13 +38,21 @@ def launched_before(
     """
     if calls is None or not len(calls):
         return np.zeros(start_ns.shape, dtype=bool)
-    before = np.asarray(launch_row < 0)
+    before = np.asarray(launch_row < 0) & ~uncalled(correlation_id)
     rows = np.flatnonzero(before)  # mostly few or none
     if rows.size:
         ids, some = calls["correlation_id"], correlation_id[rows]
         earlier = (some >= 0) & (some < ids.min(where=ids >= 0, initial=_NEVER))
         before[rows] = earlier | (start_ns[rows] < first_call_ns(calls))
     return before
+
+
+def uncalled(correlation_id: IntArray) -> _Rows:
+    """Return which operations no call launches: migrations of pages, launches by kernels.
+
+    CUPTI counts calls from 1; NULL is an export without such numbers.
+    """
+    return np.asarray(correlation_id == 0)
 
 
 def first_call_ns(calls: Table) -> int:

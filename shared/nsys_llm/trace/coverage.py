@@ -13,7 +13,7 @@ from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table, Trace
 from nsys_llm.taxonomy.names import strip_api_version
-from nsys_llm.trace.capture_edges import cut_graph_launches, launched_before
+from nsys_llm.trace.capture_edges import cut_graph_launches, launched_before, uncalled
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.launch_clocks import early_starts
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -31,6 +31,8 @@ class CoverageRow:
     table_present: bool
     total_n: int
     total_ns: int
+    uncalled_n: int
+    uncalled_ns: int
     api_missing_n: int
     api_missing_ns: int
     api_cut_n: int
@@ -84,6 +86,9 @@ def count_coverage(
     duration_ns = op["end_ns"] - op["start_ns"]
     total_ns = int(duration_ns.sum())
     orphan = op["launch_row"] < 0
+    free = orphan & uncalled(op["correlation_id"])
+    free_n, free_ns = int(np.count_nonzero(free)), int(duration_ns[free].sum())
+    orphan &= ~free
     missing_n, missing_ns = int(np.count_nonzero(orphan)), int(duration_ns[orphan].sum())
     calls, selected = rank_trace.tables.get("api_calls"), rank_trace.tables[name]
     cut = launched_before(op["start_ns"], op["correlation_id"], op["launch_row"], calls)
@@ -93,14 +98,16 @@ def count_coverage(
         table_present=table_present,
         total_n=len(op),
         total_ns=total_ns,
+        uncalled_n=free_n,
+        uncalled_ns=free_ns,
         api_missing_n=missing_n,
         api_missing_ns=missing_ns,
         api_cut_n=int(np.count_nonzero(cut)),
         api_cut_ns=int(duration_ns[cut].sum()),
         range_missing_n=None,
         range_missing_ns=None,
-        attributed_n=len(op) - missing_n,
-        attributed_ns=total_ns - missing_ns,
+        attributed_n=len(op) - free_n - missing_n,
+        attributed_ns=total_ns - free_ns - missing_ns,
         selected_n=int(np.count_nonzero(rank_trace.starts_inside(selected))),
         selected_ns=int(rank_trace.clipped_ns(selected).sum()),
         broken_n=broken_n,

@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name, fill_codes, move_codes
-from nsys_llm.trace.capture_edges import launched_before
+from nsys_llm.trace.capture_edges import launched_before, uncalled
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -60,7 +60,8 @@ class DeviceOps:
 
     Attributes:
         start_ns: Ascending.
-        launch_row: Row of the launching call, -1 without one.
+        launch_row: Row of the launching call, -1 without one; of what no call launches that of the
+            next operation that one did: the GPU waited for the same thread.
         early: Whether it was launched before the capture began, see `capture_edges`.
         computing: Shape (names,), whether a name is that of a kernel or a whole graph.
         windows_ns: Shape (n, 2), sorted and disjoint.
@@ -154,8 +155,20 @@ def _lined_up(
     early = ordered(_early(trace, starts, launch, lambda: column("correlation_id")))
     name = ordered(code().astype(np.int32))
     launch = ordered(launch)
+    if launch.size and int(launch.min()) < 0:
+        free = (launch < 0) & ordered(uncalled(column("correlation_id")))
+        launch = _of_next_called(launch, free)
     starts = ordered(starts)
     return starts, ordered(column("end_ns")), launch, name, early
+
+
+def _of_next_called(launch: Positions, free: npt.NDArray[np.bool_]) -> Positions:
+    """Return launching calls, for what no call launches that of the next operation with one."""
+    if not free.any():
+        return launch
+    rows = np.arange(launch.size, dtype=np.int64)
+    following = np.minimum.accumulate(np.where(free, launch.size, rows)[::-1])[::-1]
+    return np.append(launch, np.int32(-1))[following]
 
 
 def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:

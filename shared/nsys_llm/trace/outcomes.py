@@ -14,6 +14,7 @@ from nsys_llm.profile.tables import table_source
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
+from nsys_llm.trace.statements import Statement
 from nsys_llm.trace.unmatched import Unmatched
 from nsys_llm.trace.wall import RankWall
 
@@ -45,6 +46,7 @@ class ProfileOutcome:
         fingerprint: What tells the export that was read from any other; None if none was.
         cut_names_n: How many of its names are cut: longer than `taxonomy.names` lets them be.
         left_out_n: How many of its processes are left out, those with least GPU time.
+        statements: What is to be known of it before it is judged; of all its processes.
     """
 
     path: str
@@ -61,6 +63,7 @@ class ProfileOutcome:
     export: str | None = None
     cut_names_n: int = 0
     left_out_n: int = 0
+    statements: tuple[Statement, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -38,10 +38,12 @@ OVERHEAD_TABLES: Final = ("profiler_overheads", "cuda_overheads")
 GRAPH_NODE_TABLES: Final = ("graph_node_events", "old_graph_node_events")
 
 #: 104 days: no capture is as long, and a thousand such times still fit into a sum.
-_LARGEST_TIME_NS: Final = 1 << 53
+LARGEST_TIME_NS: Final = 1 << 53
 
 #: What is wrong with rows of GPU work that are left out.
-BROKEN_ROWS: Final = "end before start, no time or device, or a time beyond 104 days"
+BROKEN_ROWS: Final = (
+    "end before start, no time or device, or a time before or a minute after the capture"
+)
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def _on_devices(device_id: IntArray, devices: Sequence[int]) -> npt.NDArray[np.b
 def sane_times(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
     """Return which rows have times, and do not end before they start."""
     # NULL is far below; times as large would overflow in a difference or a sum.
-    in_range = (start_ns > -_LARGEST_TIME_NS) & (end_ns < _LARGEST_TIME_NS)
+    in_range = (start_ns > -LARGEST_TIME_NS) & (end_ns < LARGEST_TIME_NS)
     return np.asarray(in_range & (end_ns >= start_ns))
 
 

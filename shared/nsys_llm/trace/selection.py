@@ -6,7 +6,7 @@ start in them. `coverage` counts what was there before any filter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct, is_constant
 from nsys_llm.numeric.intervals import clipped_lengths, starts_inside
 from nsys_llm.profile.tables import Table, Trace, process_of_thread
+from nsys_llm.taxonomy.cuda_codes import migration_kinds
 from nsys_llm.trace.attribution import duplicate_keys, join_launches
 from nsys_llm.trace.coverage import (
     CoverageRow,
@@ -33,14 +34,13 @@ from nsys_llm.trace.filters import (
 )
 from nsys_llm.trace.ranges import Ranges, read_ranges
 from nsys_llm.trace.rank_trace import (
-    BROKEN_ROWS,
     GRAPH_NODE_TABLES,
     HOST_TABLES,
     OP_TABLES,
     OVERHEAD_TABLES,
     RankTrace,
-    sane_times,
 )
+from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 
 _PROCESS_TABLES: Final = (*OP_TABLES, "memory_events", "synchronizations", "cuda_events")
 _THREAD_TABLES: Final = (
@@ -119,11 +119,14 @@ def select_rank(
     rank_tables = {name: _of_processes(name, table, chosen) for name, table in trace.tables.items()}
     rank_tables |= _without_lock(rank_tables, trace.strings)
     calls = rank_tables.get("api_calls")
+    latest_ns = latest_end_ns(trace)
     ops = {
-        name: _with_launches(_without_broken(rank_tables[name]), calls)
+        name: _with_launches(_sound(rank_tables[name], latest_ns), calls)
         for name in OP_TABLES
         if name in rank_tables
     }
+    if "memcpys" in ops:
+        ops["memcpys"] = _with_migrations(ops["memcpys"])
     broken_n = {name: len(rank_tables[name]) - len(op) for name, op in ops.items()}
     if "graph_traces" in ops:
         ops["graph_traces"] = _without_nodes(ops)
@@ -146,15 +149,8 @@ def select_rank(
         selection.others,
     )
     coverage = _coverage(trace, rank_tables, rank_trace, broken_n)
-    notes = list(selection.notes) or _empty_notes(ops, kept, options, trace)
-    notes += _broken_notes(sum(broken_n.values()), sum(len(rank_tables[name]) for name in ops))
+    notes = selection.notes or _empty_notes(ops, kept, options, trace)
     return rank_trace, coverage, tuple(notes)
-
-
-def _broken_notes(broken_n: int, rows_n: int) -> Iterator[str]:
-    """Say that more than 5 % of the rows of GPU work are left out."""
-    if 20 * broken_n > rows_n:
-        yield f"{100 * broken_n // rows_n} % of the rows of GPU work are broken ({BROKEN_ROWS})"
 
 
 def _coverage(
@@ -242,9 +238,8 @@ def _without_lock(tables: Mapping[str, Table], strings: Mapping[int, str]) -> di
     return {"nvtx_events": others, "lock_waits": events.take(waits)}
 
 
-def _without_broken(table: Table) -> Table:
-    sane = sane_times(table["start_ns"], table["end_ns"])
-    return table.take(sane & (table["device_id"] != NULL_INT))
+def _sound(op: Table, latest_ns: int) -> Table:
+    return op.take(sound_rows(op, latest_ns))
 
 
 def _with_launches(op: Table, calls: Table | None) -> Table:
@@ -255,6 +250,16 @@ def _with_launches(op: Table, calls: Table | None) -> Table:
         rows = join_launches(op["correlation_id"], calls["correlation_id"], starts)
     # Kept as long as the trace: a table of 2^31 rows does not fit into memory.
     return op.plus(launch_row=rows.astype(np.int32))
+
+
+def _with_migrations(copies: Table) -> Table:
+    """Return copies whose kind also says why a page was migrated."""
+    if "migration_cause" not in copies:
+        return copies
+    causes = copies["migration_cause"]
+    if is_constant(causes) and causes[0] <= 0:
+        return copies
+    return copies.plus(copy_kind=migration_kinds(copies["copy_kind"], causes))
 
 
 def _without_nodes(ops: Mapping[str, Table]) -> Table:

@@ -13,6 +13,8 @@ from nsys_llm.numeric.intervals import IntArray
 
 #: Warm-up takes longer by so many times what later steps do at most, else it recurs; ours.
 _DECAYS: Final = 2
+#: Median steps from which on a step holds something else besides.
+_LONGER_TIMES: Final = 1.5
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,20 @@ class StepKind:
 
 
 @dataclass(frozen=True)
+class OtherSteps:
+    """Ranges that repeat beside the steps of a rank, as those of an evaluation.
+
+    Attributes:
+        name: With # for running numbers.
+        length_ns: From the first operation of one to the end of its last, median.
+    """
+
+    name: str
+    steps_n: int
+    length_ns: int
+
+
+@dataclass(frozen=True)
 class DeviceSteps:
     """The steps of a device.
 
@@ -87,6 +103,16 @@ class DeviceSteps:
     def whole_ns(self) -> IntArray:
         """Lengths of the whole ones."""
         return np.asarray(np.diff(self.window_ns[self.whole], axis=1)[:, 0])
+
+    @property
+    def longer(self) -> npt.NDArray[np.bool_]:
+        """Which of the whole ones hold something else besides, as an evaluation or a pause."""
+        return np.asarray(self.whole_ns > _LONGER_TIMES * np.median(self.whole_ns))
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether any does."""
+        return bool(self.whole.any() and self.longer.any())
 
     @property
     def worst_ns(self) -> tuple[int, int] | None:

@@ -30,7 +30,7 @@ _MOST_SHOWN: Final = 5
 _LONGEST: Final = 100
 
 _RANGES: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
-_KERNELS: Final = ("kernel", "step_kernel")
+_KERNEL: Final = "step_kernel"
 _KERNEL_NAMES: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
 _FLAGS: Final = {"range": "--trace=nvtx", "kernel": "--trace=cuda"}
 
@@ -56,11 +56,11 @@ def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unm
     """Return the options that match no name, or no instance, of a rank, whatever the filters leave.
 
     Args:
-        options: filter_nvtx, filter_projected_nvtx, step, steps, kernel, step_kernel and phase.
+        options: filter_nvtx, filter_projected_nvtx, step, steps, step_kernel and phase.
     """
     searches: dict[str, Callable[[RankTrace, str], Collection[str] | None]] = {
         **dict.fromkeys(_RANGES, _other_ranges),
-        **dict.fromkeys(_KERNELS, _other_kernels),
+        _KERNEL: _other_kernels,
     }
     named = tuple(
         Unmatched(option, nearest_names(options[option], others, _MOST_OF_A_RANK))
@@ -116,7 +116,7 @@ def _line(
     names = {name for item in unmatched for name in item.nearest}
     line = f"{_flag(option)}: no {kind} '{_cut(typed)}' on {where}"
     if not names:
-        flags = _FLAGS["kernel" if option in _KERNELS else "range"]
+        flags = _FLAGS["kernel" if option == _KERNEL else "range"]
         return f"{line}, which recorded none at all (record with {flags})"
     shown = nearest_names(typed, names, _MOST_SHOWN)
     return f"{line}; nearest: " + ", ".join(f"'{_cut(name)}'" for name in shown)
@@ -125,7 +125,7 @@ def _line(
 def _kind(option: str) -> str:
     if option == "phase":
         return option
-    return "kernel" if option in _KERNELS else "NVTX range"
+    return "kernel" if option == _KERNEL else "NVTX range"
 
 
 def _flag(option: str) -> str:

@@ -80,11 +80,6 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
     top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
     texts = hovers(top, fields, [x.name, y.name, color, spec.get("label")])
-    title = None
-    if spec.get("from_first"):
-        # The clocks of two profiles have nothing to do with each other.
-        first = top.groupby(color, sort=False)[x.name].transform("min")
-        top, title = top.assign(**{x.name: top[x.name] - first}), "since the first of each"
     x_values, x_unit = axis_values(top[x.name], x)
     y_values, y_unit = axis_values(top[y.name], y)
     groups, names = _main_groups(top, color)
@@ -107,7 +102,7 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     ]
     yaxis = axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
-    xaxis = axis(x, x_unit, title=title, from_zero=False)
+    xaxis = axis(x, x_unit, from_zero=False)
     layout = {"xaxis": xaxis, "yaxis": yaxis, "height": _HEIGHT + 60}
     if color is not None:
         layout["legend"] = legend_of(fields[color])

@@ -45,10 +45,10 @@ def test_devices_tell_what_a_window_is_made_of(tables):
         (0, 22, 16, 12, 4, 0, 6, 1),
         (1, 25, 16, 16, 0, 0, 9, 2),
     ]
-    names = "idle_pct kernel_only_idle_ns kernel_only_idle_pct gap_p50_ns gap_max_ns known"
+    names = "idle_pct kernel_only_idle_pct gap_p50_ns gap_max_ns known"
     assert rows(tables["devices"], names) == [
-        (100 * 6 / 22, 10, 100 * 10 / 22, 6.0, 6, True),
-        (36.0, 9, 36.0, 4.5, 5, True),
+        (100 * 6 / 22, 100 * 10 / 22, 6.0, 6, True),
+        (36.0, 36.0, 4.5, 5, True),
     ]
     assert set(tables["devices"]["windowed_by"]) == {"operations"}
 
@@ -63,8 +63,9 @@ def test_gaps_are_listed_longest_first(tables):
 
 
 def test_causes_have_the_buckets_of_their_gaps(tables):
-    assert rows(tables["causes"], "cause bucket low_ns gaps_n idle_ns idle_pct") == [
-        ("queued", "<5 us", 0, 3, 15, 100.0)
+    assert rows(tables["rank_causes"], "rank cause bucket low_ns gaps_n idle_ns idle_pct") == [
+        (0, "queued", "<5 us", 0, 1, 6, 100.0),
+        (1, "queued", "<5 us", 0, 2, 9, 100.0),
     ]
 
 
@@ -78,7 +79,7 @@ def test_a_bucket_s_edge_belongs_to_the_bucket_above(tmp_path):
         at += 1 + length
     trace.kernel("k", start_ns=at, end_ns=at + 1)
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
-    buckets = {low: n for low, n in rows(tables["causes"], "low_ns gaps_n")}
+    buckets = {low: n for low, n in rows(tables["rank_causes"], "low_ns gaps_n")}
     # Each edge begins a bucket, which also holds the one just below the next edge.
     assert buckets == {0: 1, 5_000: 2, 20_000: 2, 100_000: 2, 1_000_000: 2, 10_000_000: 1}
 
@@ -117,7 +118,7 @@ def test_gaps_and_patterns_that_do_not_fit_are_counted(tmp_path):
     # Gaps of 1, 2, 3, 4 and 5 ns.
     assert plain(tables["gaps"])["duration_ns"] == [5, 4]
     assert tables["devices"]["gaps_n"].tolist() == [5]
-    assert tables["causes"]["idle_ns"].sum() == 15
+    assert tables["rank_causes"]["idle_ns"].sum() == 15
     assert rows(tables["patterns"], "before after gaps_n total_ns p50_ns") == [
         ("k4", "k5", 1, 5, 5.0),
         ("k3", "k4", 1, 4, 4.0),
@@ -195,7 +196,7 @@ def test_graphs_without_a_row_leave_idle_time_unknown(tmp_path):
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
     names = "known opaque_launches_n busy_ns idle_ns idle_pct gaps_n certain_ns gap_p50_ns"
     assert rows(tables["devices"], names) == [(False, 1, 14, None, None, None, None, None)]
-    for name in ("gaps", "causes", "rank_causes", "cause_sums", "patterns", "idle_map"):
+    for name in ("gaps", "rank_causes", "patterns", "idle_map"):
         assert len(tables[name]) == 0
     assert set(tables["findings"]["rule"]) == {"opaque_graphs"}
 

@@ -1,11 +1,11 @@
-"""Overlap, processes and bandwidth of llm_hotspots on planted cases, all by hand."""
+"""Overlap and bandwidth of llm_hotspots on planted cases, all by hand."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from results import plain, read_report, rows, tables_of
+from results import read_report, rows, tables_of
 from trace_builder import TraceBuilder
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -14,47 +14,6 @@ PARTS = (
     "compute_only_ns communication_only_ns copy_only_ns compute_communication_ns compute_copy_ns "
     "communication_copy_ns compute_communication_copy_ns graph_ns"
 )
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    """Four ranks on two machines; GEMM takes 10, 10, 14 and 0 ns, NCCL 8, 8, 2 and 8 ns.
-
-    Rank 3 is the only one that launches m, for 5 ns.
-    """
-    folder = tmp_path_factory.mktemp("ranks")
-    for rank, (gemms, nccl_ns) in enumerate([([10], 8), ([10], 8), ([7, 7], 2), ([], 8)]):
-        trace = TraceBuilder(hostname=f"node{rank // 2}").process(pid=100 + rank, name="worker")
-        for nth, duration in enumerate(gemms):
-            trace.kernel(GEMM, start_ns=20 * nth, duration_ns=duration)
-        trace.kernel(NCCL, start_ns=60, duration_ns=nccl_ns)
-        if rank == 3:
-            trace.kernel("m", start_ns=80, duration_ns=5)
-            trace.memset(start_ns=90, duration_ns=1, size_bytes=4)
-        trace.write_sqlite(folder / f"rank{rank}.sqlite")
-    return tables_of(folder / "out", folder)
-
-
-def test_processes_say_what_each_rank_is_and_has(tables):
-    process = {name: column[3] for name, column in plain(tables["processes"]).items()}
-    assert process == {
-        "rank": 3,
-        "file": "rank3",
-        "host": "node1",
-        "pid": 103,
-        "process_name": "worker",
-        "window_ns": 31,
-        "busy_ns": 8 + 5 + 1,
-        "busy_pct": 100 * 14 / 31,
-        "launches_n": 2,
-        "kernel_total_ns": 13,
-        "compute_total_ns": 5,
-        "communication_total_ns": 8,
-        "memops_n": 1,
-        "memop_total_ns": 1,
-        "total_pct": 100 * 13 / 65,
-    }
-    assert tables["processes"]["memops_n"].tolist() == [0, 0, 0, 1]
 
 
 def test_overlap_is_told_in_parts_that_add_up_to_busy_time(tmp_path):

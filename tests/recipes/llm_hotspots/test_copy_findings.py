@@ -145,7 +145,7 @@ def test_copies_inside_the_device_are_not_called_exposed(found_in):
     finding = by_rule["device_copies"]
     assert (finding.severity, finding.price.gain_ns) == ("medium", 200)
     assert finding.cause == Cause("copies", detail="DtoD")
-    assert finding.title == "Copies inside the device: 16.7 %"
+    assert finding.title == "1 copy inside the device, 8 B: 16.7 %"
     beside = found_in(busy().memcpy("DtoD", start_ns=500, end_ns=900, size_bytes=8))
     assert beside["device_copies"].severity is None
 
@@ -168,7 +168,7 @@ def pageable(size_bytes, memory="pageable", start_ns=1_000_000):
 def test_large_pageable_copies_gain_what_pinned_ones_copy_faster(found_in):
     finding = found_in(pageable(6_000_000))["pageable_copies"]
     assert finding.severity == "high"
-    assert finding.title == "Copies of pageable memory: 80.0 %"
+    assert finding.title == "4 copies of pageable memory, 24 MB: 80.0 %"
     assert "4 DtoH and HtoD copies" in finding.details
     assert "24 MB" in finding.details
 

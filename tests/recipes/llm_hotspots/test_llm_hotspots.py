@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from results import (
     NVIDIA,
+    OF_RANK,
     assert_same,
     only_tables,
     plain,
@@ -73,10 +74,9 @@ def test_kernels_are_those_of_all_ranks_together(tables):
         **spread([7, 5, 9], [6], [5, 2]),
         "total_pct": [100 * 21 / 34, 100 * 6 / 34, 100 * 7 / 34],
         "busy_pct": [100 * 19 / 29, 100 * 6 / 29, 100 * 4 / 29],
-        "window_pct": [100 * 19 / 54, 100 * 6 / 54, 100 * 4 / 54],
     }
-    # Literally: of 5, 7, 9 ns the 90th percentile lies at 1.8 of 2 steps: 7 + 0.8 * 2.
-    assert rows(tables["kernels"], "p90_ns std_ns")[0] == (8.6, 2.0)
+    # Literally: of 5, 7, 9 ns the third quartile lies at 1.5 of 2 steps.
+    assert tables["kernels"]["q3_ns"][0] == 8.0
 
 
 def test_rank_kernels_are_split_by_device(tables):
@@ -89,10 +89,9 @@ def test_rank_kernels_are_split_by_device(tables):
         "launches_n": [2, 1, 1, 1, 1],
         "total_ns": [12, 5, 2, 9, 6],
         "exclusive_ns": [10, 2, 2, 9, 6],
-        **spread([7, 5], [5], [2], [9], [6]),
+        **spread([7, 5], [5], [2], [9], [6], form=OF_RANK),
         "total_pct": [100 * 12 / 19, 100 * 5 / 19, 100 * 2 / 19, 60.0, 40.0],
         "busy_pct": [100 * 10 / 12, 100 * 2 / 12, 100.0, 60.0, 40.0],
-        "window_pct": [50.0, 10.0, 100.0, 100 * 9 / 32, 100 * 6 / 32],
     }
 
 
@@ -128,17 +127,6 @@ def test_categories_sum_their_kernels_up_and_state_what_no_rule_knows(tables):
         "total_pct": [100 * 21 / 34, 100 * 6 / 34, 100 * 7 / 34],
         "busy_pct": [100 * 19 / 29, 100 * 6 / 29, 100 * 4 / 29],
     }
-    assert plain(tables["rank_categories"]) == {
-        "rank": [0, 0, 1, 1],
-        "file": ["rank0", "rank0", "rank1", "rank1"],
-        "category": ["gemm", "communication", "gemm", "unmatched"],
-        "kernels_n": [1, 1, 1, 1],
-        "launches_n": [2, 2, 1, 1],
-        "total_ns": [12, 7, 9, 6],
-        "exclusive_ns": [10, 4, 9, 6],
-        "total_pct": [100 * 12 / 19, 100 * 7 / 19, 60.0, 40.0],
-        "busy_pct": [100 * 10 / 14, 100 * 4 / 14, 60.0, 40.0],
-    }
     assert plain(tables["rules"]) == {
         "rule_id": ["generic.nvjet_split_k", "unmatched", "generic.nccl_all_reduce"],
         "category": ["gemm", "unmatched", "communication"],
@@ -150,6 +138,21 @@ def test_categories_sum_their_kernels_up_and_state_what_no_rule_knows(tables):
         "exclusive_ns": [19, 6, 4],
         "example": [S, M, N],
     }
+
+
+def test_operations_add_up_and_unknown_ones_have_rows_of_their_own(tmp_path):
+    names = ["nvjet_tst_192x192", "nvjet_tst_64x8", "mystery", "void flash_fwd_kernel<int>(int)"]
+    trace = TraceBuilder()
+    for index, name in enumerate(names):
+        trace.kernel(name, start_ns=10 * index, duration_ns=1 << index)
+    tables = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
+    table = tables["operations"]
+    by_name = {row[0]: row[1:] for row in rows(table, "operation category kernels_n total_ns")}
+    assert by_name["GEMM (cuBLAS nvjet)"] == ("gemm", 2, 1 + 2)
+    assert by_name[None] == ("unmatched", 1, 4)
+    for name in ("launches_n", "total_ns", "exclusive_ns"):
+        assert table[name].sum() == tables["categories"][name].sum()
+    assert table["busy_pct"].sum() == pytest.approx(100)
 
 
 def test_nvjet_names_are_decoded(tables):
@@ -181,7 +184,7 @@ def test_coverage_adds_up_to_all_operations(tables):
         "selected_n": [4, 1, 0, 0, 2, 0, 1, 0],
         "selected_ns": [19, 6, 0, 0, 15, 0, 2, 0],
         **{f"{name}_n": zero for name in odd.split()},
-        **{f"api_cut_{what}": zero for what in ("n", "ns")},
+        **{f"{part}_{what}": zero for part in ("api_cut", "uncalled") for what in ("n", "ns")},
         **{f"early_start_{what}": zero for what in ("n", "p99_ns", "max_ns")},
         "opaque_graph_launches_n": [None, None, None, 0] * 2,
     }
@@ -199,15 +202,14 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
     frames = read_frames(only_tables(tmp_path / "o", tmp_path / "t.sqlite", options=options))
     # a: [9, 10) + [20, 25) = 6; b: [9, 12) = 3. They share [9, 10): k = 2, so 0 each and the odd
     # ns to a, which started first; b keeps [10, 12). Only the second a starts inside: 10 ns whole.
-    columns = f"{SUMS} mean_ns min_ns p50_ns std_ns"
+    columns = f"{SUMS} mean_ns min_ns p50_ns"
     assert rows(frames["kernels"], columns) == [
-        ("a", 1, 6, 6, 10, 10, 10, None),
-        ("b", 0, 3, 2, None, None, None, None),
+        ("a", 1, 6, 6, 10, 10, 10),
+        ("b", 0, 3, 2, None, None, None),
     ]
     # The copy adds nothing: a runs in [24, 25).
     names = "window_start_ns window_end_ns window_ns launches_n kernel_total_ns kernel_busy_ns"
     assert rows(frames["devices"], f"{names} busy_ns") == [(9, 25, 16, 1, 9, 8, 8)]
-    assert rows(frames["kernels"], "window_pct") == [(100 * 6 / 16,), (100 * 2 / 16,)]
     assert rows(frames["coverage"], "op total_n total_ns selected_n selected_ns")[:2] == [
         ("kernel", 5, 10 + 10 + 4 + 4 + 1, 1, 9),
         ("memcpy", 1, 16, 1, 1),

@@ -24,7 +24,7 @@ def item(kind, about_ns=None, *, bound_ns=None, basis="usual", classes=("idle",)
     cause = Cause(kind, given.get("rank"), detail=given.get("detail"), note=given.get("note"))
     price = Price(SPAN_NS, classes, bound_ns, about_ns, None if about_ns is None else basis)
     finding = Finding(
-        rule=kind,
+        rule=given.get("rule", kind),
         scope="run",
         title=given.get("title", kind),
         details="a",
@@ -60,7 +60,17 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
     [
         (item("kernels", 50, detail="conversions"), POINTWISE, item("kernels", 200, detail="gemm")),
         (item("transfer", 90), item("schedule", 200, ranks=(0, 1)), item("schedule", 200)),
+        (
+            item("transfer", bound_ns=100),
+            item("stage", 60, rule="unplaced_pipeline", impact_ns=50),
+            item("stage", 60, rule="unplaced_pipeline", impact_ns=49),
+        ),
         (item("transfer", 90), item("link", bound_ns=45), item("link", bound_ns=44)),
+        (
+            item("transfer", 90, bound_ns=200),
+            item("stage", 40, note="unplaced", impact_ns=100),
+            item("stage", 40, note="slow_stage", impact_ns=100),
+        ),
         (MORE_WORK, item("experts", 80), item("schedule", 80)),
         (item("experts", 50), MORE_WORK, item("rank", 40, rank=1, note="slow_gpu")),
         (item("waiting", bound_ns=200), item("rank", 100, rank=1), item("rank", 99, rank=1)),
@@ -135,7 +145,7 @@ def test_a_wait_that_exposes_the_hosts_of_all_and_of_a_rank_has_both():
 
 
 def test_every_row_of_the_table_has_a_case():
-    assert len(JOINS) == 14
+    assert len(JOINS) == 15
 
 
 def test_the_price_is_that_of_what_stays_and_of_work_of_their_own_the_sum():

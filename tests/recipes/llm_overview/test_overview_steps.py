@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +15,7 @@ from nsys_llm.analyses.steps import finder
 from nsys_llm.recipes.llm_overview.findings.screen import screen
 from nsys_llm.recipes.llm_overview.tables.ranks import mean_step_ns, rank_rows
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.steps import DeviceSteps, SlowBegin, StepKind
+from nsys_llm.trace.steps import DeviceSteps, StepKind
 from nsys_llm.trace.wall import DeviceWall, RankWall
 
 STEPS_N = 9
@@ -96,17 +95,6 @@ def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():
     assert not any("steps_n" in row for row in rank_rows([SimpleNamespace(ranks=mapped)], ranks))
 
 
-def test_a_mean_is_over_steps_that_are_warm_up_on_no_rank():
-    keys = [RankKey("a", 1, ""), RankKey("b", 2, "")]
-    ranks = [Rank(key, number, key.path, "index", None) for number, key in enumerate(keys)]
-    walls = [wall_of({0: (5, 10)}), wall_of({0: (5, 20)})]
-    slow = SlowBegin((500, 80), 50)
-    walls[1] = replace(walls[1], step=replace(walls[1].step, begin=slow))
-    mapped = [SimpleNamespace(key=key, wall=wall) for key, wall in zip(keys, walls, strict=True)]
-    gpus = rank_rows([SimpleNamespace(ranks=mapped)], ranks)
-    assert [row["steps_n"] for row in gpus] == [4, 4]
-
-
 def test_the_mean_is_over_all_steps_of_all_gpus():
     gpus = [
         {"span_ns": 50, "steps_n": 2, "step_ns": 10.0},
@@ -119,8 +107,8 @@ def test_the_mean_is_over_all_steps_of_all_gpus():
     assert mean_step_ns([*gpus, {"span_ns": 1, "steps_n": None, "step_ns": None}]) is None
 
 
-def training(path, beside):
-    """Write 24 steps of 1.48 ms, and after some of them other work or none of so many ms."""
+def training(path, beside, pause_ns=0):
+    """Write 24 steps of 1.48 ms, after some of them so many of an evaluation, and one pause."""
     trace, clock = TraceBuilder().process(pid=1, name="train"), 10_000
     for step in range(24):
         names = [(f"train_step {step}", 1_460_000)]
@@ -130,14 +118,15 @@ def training(path, beside):
             trace.kernel("gemm", start_ns=clock + 10_000, duration_ns=took_ns,
                          launch=(clock + 1_000, clock + 5_000))  # fmt: skip
             clock += took_ns + 20_000
+        clock += pause_ns * (step == 12)
     return trace.write_sqlite(path / "rank0.sqlite")
 
 
 @pytest.mark.parametrize(
     ("beside", "steps"),
     [
-        ({5: 8, 11: 8, 17: 8}, ["21 steps of 1.48 ms", "3 of 6.52 ms with more in it"]),
-        ({12: 40}, ["23 steps of 1.48 ms", "1 of 26.7 ms with more in it"]),
+        ({5: 8, 11: 8, 17: 8}, ["21 steps of 1.48 ms", "`eval_step` 24 of 610 us"]),
+        ({12: 40}, ["23 steps of 1.48 ms", "`eval_step` 40 of 610 us"]),
         ({}, ["24 steps", "1.48 ms a step"]),
         # Where most hold it, it is part of the step.
         (dict.fromkeys(range(1, 24, 2), 1), ["24 steps", "1.77 ms a step"]),
@@ -147,6 +136,13 @@ def training(path, beside):
 def test_a_step_of_which_few_hold_more_is_the_usual_one(beside, steps, tmp_path):
     shown = screen(quick("llm_overview", training(tmp_path, beside)))
     facts = shown.facts.split(", ")[2:]
-    assert facts[:-1] == steps
-    assert facts[-1].startswith("too little to judge: ")
+    assert facts == steps
+    assert shown.trust.startswith("Too little to judge: ")
     assert shown.by_step == (len(beside) not in (1, 3))
+
+
+@pytest.mark.parametrize("beside", [{}, dict.fromkeys((5, 11, 17), 1)])
+def test_a_pause_is_not_said_to_be_what_else_repeats(beside, tmp_path):
+    shown = screen(quick("llm_overview", training(tmp_path, beside, 20_000_000)))
+    assert "1 of 21.5 ms with more in it" in shown.facts
+    assert "eval_step" not in shown.facts

@@ -14,11 +14,7 @@ from effort import nightly_but, seeds
 from quick_run import quick
 from results import plain, rows
 from serving_plants import (
-    ACTIVATION,
     FIELDS,
-    GEMM,
-    GROWING,
-    NORM,
     SAMPLER_ROW_NS,
     TOLD,
     Run,
@@ -251,7 +247,7 @@ def test_names_of_no_format_are_counted_and_no_costs_reported(engine, tmp_path):
     names = [step.name for step in unread][:3]
     assert row == (len(run.steps), len(unread), " | ".join(names), "unparsed")
     assert tables["batch_steps"]["format"].isna().sum() == len(unread)
-    names = ("batches", "cost_model", "inter_token", "before_steps", "padding", "context_growth")
+    names = ("batches", "cost_model", "inter_token", "before_steps", "padding")
     assert all(tables[name].empty for name in names)
     assert ANALYSIS.headline(tables) == []
     assert f"{len(unread)} of {len(run.steps)} steps" in ANALYSIS.answer(tables)
@@ -291,25 +287,6 @@ def test_a_step_of_another_range_has_the_one_batch_in_it(around, known, tmp_path
         inner.trace.nvtx("inner", step.begin_ns + 10, step.end_ns - 10, tid=1)
     frame = tables_of(inner, tmp_path / "inner", "--step", "inner")["batch_steps"]
     assert nulls(frame, "ctx_tokens") == [step.fields["ctx_tokens"] for step in inner.steps]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(20, 1))
-def test_what_grows_with_the_context_is_listed_and_nothing_else(seed, tmp_path):
-    calm = {"slots_n": 1, "arrivals": 0.0, "prompt": (40, 60), "output": (150, 200)}
-    for grows_ns, listed in ((60.0, [GROWING]), (0.0, [])):
-        run = Server("vllm_sums", grows_ns=grows_ns, **calm).run(seed)
-        frame = tables_of(run, tmp_path / str(grows_ns))["context_growth"]
-        assert frame[frame["listed"]]["kernel"].tolist() == listed
-        ratio = dict(rows(frame, "kernel ratio"))
-        assert all(0.98 < ratio[name] < 1.02 for name in (NORM, GEMM, ACTIVATION))
-        if listed:
-            keys = rows(frame, "low_keys high_keys")[0]
-            assert ratio[GROWING] == pytest.approx(keys[1] / keys[0], rel=0.02)
-    run = Server("vllm_sums", slower=0.4, **calm).run(seed)
-    frame = tables_of(run, tmp_path / "slower")["context_growth"]
-    assert dict(rows(frame, "kernel ratio"))[GEMM] > 1.12
-    assert not frame["listed"].any()
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def test_who_pauses_and_is_early_in_all_other_steps_is_not_late_on_average(tmp_p
     assert tables["rank_verdicts"]["verdict"].tolist() == ["pauses", "pauses"]
     titles = tables["findings"].set_index("rank")["title"]
     # The first step is no full one: (4 x 900 - 2 x 700) / 29.
-    assert titles[0] == "Rank 0 comes late in 2 of 29 steps"
+    assert titles[0] == "Rank 0 comes late in 2 of 29 steps: others wait 1.4 ms"
     assert titles[1] == "Rank 1 comes late in 4 of 29 steps: 75.9 us a step on average"
 
 

@@ -54,13 +54,11 @@ def test_every_statistic_is_that_of_numpy_on_the_raw_rows(analysed, name):
         beyond = np.maximum(0, values - median)
         assert (row["launches_n"], row["max_ns"]) == (values.size, values.max())
         assert row["total_ns"] == values.sum()
-        for column, percentile in (("p50_ns", 50), ("p95_ns", 95), ("p99_ns", 99)):
+        for column, percentile in (("p50_ns", 50), ("p99_ns", 99)):
             assert row[column] == pytest.approx(np.percentile(values, percentile), rel=1e-14)
         assert row["excess_ns"] == int(beyond.sum())
         assert row["outliers_n"] == (values > 2 * median).sum()
         assert row["outlier_excess_ns"] == int(beyond[values > 2 * median].sum())
-        if values.size > 1:
-            assert row["std_ns"] == pytest.approx(values.std(ddof=1), rel=1e-12)
 
 
 @pytest.mark.nightly

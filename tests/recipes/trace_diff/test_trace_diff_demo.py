@@ -54,21 +54,6 @@ def test_planted_changes_of_kernels_are_found(demo, tables):
     assert others - {"device_kernel"} == {*new["name"].map(base_name), *gone["name"].map(base_name)}
 
 
-def test_what_batches_hold_is_told_by_phase(tables):
-    composition = tables["composition"]
-    names = ["run", "phase", "steps_n", "gen_reqs", "gen_tokens", "ctx_reqs", "ctx_tokens"]
-    steps_n, prompts_n = composition["steps_n"].tolist()[:2]
-    assert composition[names].values.tolist() == [
-        ["baseline", "decode", steps_n, 1, 1, 0, 0],
-        ["baseline", "prefill", prompts_n, 0, 0, 1, 512],
-        ["input", "decode", steps_n, 16, 16, 0, 0],
-        ["input", "prefill", prompts_n, 0, 0, 1, 1024],
-    ]
-    # The engine's names do not tell contexts.
-    assert composition["keys_n"].isna().all()
-    assert (composition.groupby("run")["share_pct"].sum() == 100).all()
-
-
 def test_planted_copies_and_fills_are_counted(demo, tables):
     planted, ranks_n = demo.planted, len(demo.baseline)
     rows = tables["memops"].set_index("kind")

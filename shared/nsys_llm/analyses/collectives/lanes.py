@@ -45,8 +45,9 @@ class LaneRows:
         over_limit_n: Executions left out because the rank has more than `MOST_COLLECTIVES`.
         before_n: Of sends and receives, shape (n,): kernels other than communication that the
             process launched on the device before each; empty for the rest.
-        comm: Of sends and receives, shape (n,): the id of the communicator that each call names;
-            empty where a call names none.
+        comm: Shape (n,): the id of the communicator that each call names; empty where a call names
+            none.
+        sizes: Ids and numbers of ranks of communicators that the process made in the capture.
         recorded_ns: The rank's first recorded operation, CUDA call or NVTX range, the report's
             clock.
         work_ns: Of exchanges of tokens on a rank that runs experts, shape (2, 2, n): time of all
@@ -64,6 +65,7 @@ class LaneRows:
     over_limit_n: int
     before_n: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     comm: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    sizes: tuple[tuple[int, int], ...] = ()
     recorded_ns: int = NULL_INT
     work_ns: IntArray = field(default_factory=lambda: np.empty((2, 2, 0), dtype=np.int64))
 

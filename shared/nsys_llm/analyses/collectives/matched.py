@@ -12,7 +12,7 @@ import numpy as np
 from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Executions
 from nsys_llm.analyses.collectives.clocks import ClockFit, fit_clocks, residual_ns
 from nsys_llm.analyses.collectives.cohesion import is_one_communicator
-from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE, met_confidence
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE, Told, met_confidence
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.analyses.collectives.outsiders import Party, is_cut, shared_with_outsiders
@@ -192,7 +192,10 @@ def match_collectives(
     ]
     trust_ns = STEADY_CLOCK_NS if source == _STEADY else WALL_CLOCK_NS
     kinds = programs([device.lanes for device in devices])
-    matched = match_communication(lanes, trust_ns, len(coarse_ns), kinds)
+    told = Told.of(lanes, [pair for one in devices for lane in one.lanes for pair in lane.sizes])
+    matched = [
+        told.doubted(item) for item in match_communication(lanes, trust_ns, len(coarse_ns), kinds)
+    ]
     fits = fit_clocks([item.meeting for item in matched], len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
     ahead_ns = [

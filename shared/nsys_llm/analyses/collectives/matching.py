@@ -181,7 +181,13 @@ def joined_lane(lanes: Sequence[Lane]) -> Lane:
     """Return all executions of some lanes of a device as those of the first one."""
     starts = np.concatenate([lane.track.start_ns for lane in lanes])
     ends = np.concatenate([lane.track.end_ns for lane in lanes])
-    return replace(lanes[0], track=Executions.ordered(starts, ends))
+    comm = np.concatenate([lane.comm for lane in lanes])
+    is_known = comm.size == ends.size
+    return replace(
+        lanes[0],
+        track=Executions.ordered(starts, ends),
+        comm=comm[np.lexsort((starts, ends))] if is_known else comm[:0],
+    )
 
 
 def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:

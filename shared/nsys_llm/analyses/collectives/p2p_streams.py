@@ -95,15 +95,13 @@ def without(lanes: Sequence[Lane], matched: Sequence[Matched]) -> list[Lane]:
 def doubted(
     matched: Sequence[Matched], kinds: Mapping[int, int], transfers: Sequence[Lane]
 ) -> list[Matched]:
-    """Doubt pairs of one kind that do not have equally many messages, where ranks have two kinds.
+    """Doubt pairs of one kind that do not have equally many messages, or that some ranks lack.
 
     Messages to another stage and to a rank of the same one may be taken for each other, so all
     pairs of their ranks are doubted. By what captures of one program differ, their pairs may, too.
     """
     pairs = [item for item in matched if len(item.lanes) == 2 and item.rows[0].size]
     kind_of = {id(item): frozenset(kinds[lane.owner] for lane in item.lanes) for item in matched}
-    if len({len(kind_of[id(item)]) for item in pairs}) < 2:
-        return list(matched)
     every_n: Counter[int] = Counter()
     for lane in transfers:
         every_n[lane.owner] += len(lane.track)
@@ -115,6 +113,9 @@ def doubted(
     for item in pairs:
         of_kind = counts.setdefault(kind_of[id(item)], Counter())
         of_kind[frozenset(lane.owner for lane in item.lanes)] += item.rows[0].size
+    for kind, of_kind in counts.items():
+        lone = {owner for owner in every_n if kinds[owner] in kind}.difference(*of_kind)
+        of_kind.update({frozenset([owner]): 0 for owner in lone})
     unlike = [n for n in counts.values() if max(n.values()) - min(n.values()) > cut_n]
     doubtful = {owner for of_kind in unlike for pair in of_kind for owner in pair}
     return [

@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.analyses.collectives.turns import launched_n, turns_pct
 from nsys_llm.taxonomy.communication import SEND_RECV
@@ -43,6 +44,8 @@ _MOST_UNMATCHED: Final = 1 / 3
 #: Fewer ranks, or fewer sends and receives of one, show no chain by their numbers.
 _LEAST_ENDS: Final = 3
 _LEAST_TRANSFERS: Final = 8
+#: Part of the sends and receives whose partners are known at most where nobody knows them.
+_MOST_PLACED: Final = 0.2
 #: The ends of a chain send and receive less often than the others by this, in percent, at least: 12
 #: in an interleaved schedule of 4 chunks a rank. Captures of equals differ by a call or two.
 _FEWER_PCT: Final = 5
@@ -269,3 +272,22 @@ def may_be_stages(transfers_n: Sequence[int]) -> bool:
     ends_n = sum(2 * n <= least_n + most_n for n in transfers_n)
     # The others have two neighbors each, so there are at most two ends to each of them.
     return ends_n <= 2 * (len(transfers_n) - ends_n)
+
+
+def are_unplaced(collectives: MatchedCollectives, stages: Stages) -> bool:
+    """Tell whether devices send and receive and nobody knows with whom.
+
+    So little of that is matched, or for sure among devices that may be stages: those are in
+    lockstep, and any pair of them fits as well.
+    """
+    every = [
+        sum(lane.start_ns.size for lane in device.lanes if lane.operation == SEND_RECV)
+        for device in collectives.devices
+    ]
+    if stages.pipelines or len(every) < _LEAST_ENDS or min(every) < _LEAST_TRANSFERS:
+        return False
+    some = [item for item in collectives.sequences if item.operation == SEND_RECV]
+    matched_n = sum(len(item) * len(item.owners) for item in some)
+    sure_n = sum(len(item) * len(item.owners) for item in some if item.confidence != LOW_CONFIDENCE)
+    most_n = _MOST_PLACED * sum(every)
+    return matched_n <= most_n or (sure_n <= most_n and may_be_stages(every))

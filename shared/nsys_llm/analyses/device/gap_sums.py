@@ -41,16 +41,6 @@ class GapSums:
     certain_ns: IntArray
     named: npt.NDArray[np.int8]
 
-    @classmethod
-    def total(cls, parts: Sequence[GapSums]) -> GapSums:
-        """Add devices up; the gaps themselves are left out."""
-        sums = _nothing()
-        for part in parts:
-            for whole, name in zip(sums, cls.__dataclass_fields__, strict=False):
-                whole += getattr(part, name)
-        gaps_n, time_ns, certain_ns = sums
-        return cls(gaps_n, time_ns, certain_ns, np.empty(0, dtype=np.int8))
-
     def without_names(self) -> GapSums:
         """Return the sums alone, whose size does not grow with the number of gaps."""
         return replace(self, named=self.named[:0].copy())

@@ -18,6 +18,7 @@ from nsys_llm.analyses.ranks.chance import (
     standings,
 )
 from nsys_llm.analyses.ranks.lateness import Arrivals
+from nsys_llm.analyses.ranks.loads import Loads
 from nsys_llm.analyses.ranks.peers import Gpu
 from nsys_llm.numeric.intervals import IntArray
 
@@ -52,6 +53,7 @@ class Group:
         compute: The test of each peer by its compute time.
         late: By its lateness, in shares of a step.
         meet: Whether any of their collectives are matched.
+        loads: What they had to do.
     """
 
     gpus: tuple[int, ...]
@@ -64,6 +66,7 @@ class Group:
     compute: list[Standing]
     late: list[Standing]
     meet: bool
+    loads: Loads
 
     @classmethod
     def of(
@@ -85,7 +88,8 @@ class Group:
         slow, (compute, late) = tested(values, [it.host if it else None for it in facts], alpha)
         more, behind, held = (_beyond(some, slow) for some in (compute_ns, late_ns, held_ns))
         measured = steps, compute_ns, more, behind, held
-        return cls(tuple(members), *measured, slow, compute, late, met_ns is not None)
+        loads = Loads.of(gpus, members, steps, compute_ns)
+        return cls(tuple(members), *measured, slow, compute, late, met_ns is not None, loads)
 
     def machine(self, row: int) -> tuple[_Rows, Standing | None]:
         """Return the rows of a slow machine's ranks, for one of them, and why it is slow.

@@ -22,11 +22,12 @@ from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, Standing
 from nsys_llm.analyses.ranks.groups import Group
 from nsys_llm.analyses.ranks.lateness import Arrivals
+from nsys_llm.analyses.ranks.loads import usual
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
 from nsys_llm.analyses.ranks.schedule import Line
 from nsys_llm.analyses.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.taxonomy.wall_classes import HOST, IDLE, idle_group
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, HOST, IDLE, WAITING, idle_group
 from nsys_llm.trace.wall import JobWalls, WallKey
 
 #: A stage is slow from so much compute beyond the mean stage.
@@ -70,26 +71,38 @@ def judged(job: JobWalls, collectives: MatchedCollectives | None = None) -> list
         for place, classes in job.details.items()
         if IDLE in classes
     }
+    waiting_ns = {
+        place: classes[COMMUNICATION].get(WAITING, 0)
+        for place, classes in job.details.items()
+        if COMMUNICATION in classes
+    }
     arrivals = None if collectives is None else Arrivals(collectives, gpus)
-    return _Judge(gpus, arrivals, host_ns).verdicts()
+    return _Judge(gpus, arrivals, host_ns, waiting_ns).verdicts()
 
 
 class _Judge:
     def __init__(
-        self, gpus: Sequence[Gpu], arrivals: Arrivals | None, host_ns: Mapping[WallKey, int]
+        self,
+        gpus: Sequence[Gpu],
+        arrivals: Arrivals | None,
+        host_ns: Mapping[WallKey, int],
+        waiting_ns: Mapping[WallKey, int],
     ) -> None:
-        self.gpus, self.arrivals, self.host_ns = gpus, arrivals, host_ns
+        self.gpus, self.arrivals = gpus, arrivals
+        self.host_ns, self.waiting_ns = host_ns, waiting_ns
         self.lines = [] if arrivals is None else arrivals.lines()
+        self.joined = None if arrivals is None else arrivals.joined()
+        self.independent = not any(gpu.wall.communication_ns for gpu in gpus)
 
     def verdicts(self) -> list[RankVerdict]:
         gpus, arrivals = self.gpus, self.arrivals
         apart: list[int | None] = [None] * len(gpus)
-        stage, joined = apart, None
+        stage = apart
         if arrivals is not None:
-            stages, joined = arrivals.stages, arrivals.joined()
+            stages = arrivals.stages
             stage = [stages.stage_of.get(device) for device in arrivals.device_of]
             apart = [None if at < 0 else stages.apart(at) for at in arrivals.device_of]
-        groups = peer_groups(gpus, apart, joined)
+        groups = peer_groups(gpus, apart, self.joined)
         reason = ONE_RANK if len(gpus) == 1 else NO_PEERS
         result: dict[int, RankVerdict] = {}
         for number, some in enumerate(groups):
@@ -97,9 +110,8 @@ class _Judge:
                 place = gpus[at].rank.number or 0, gpus[at].wall.device_id
                 result[at] = RankVerdict(*place, number, stage[at], len(some), reason=reason)
         several = [some for some in groups if len(some) > 1]
-        if arrivals is None and may_be_stages(
-            [gpu.communication.get(SEND_RECV, 0) for gpu in gpus]
-        ):
+        sent_n = [gpu.communication.get(SEND_RECV, 0) for gpu in gpus]
+        if may_be_stages(sent_n) if arrivals is None else arrivals.unplaced:
             several = []
         for some in several:
             group = Group.of(gpus, some, arrivals, ALPHA / len(several))
@@ -139,6 +151,7 @@ class _Peer:
     def __init__(self, job: _Judge, group: Group, row: int) -> None:
         self._job, self._gpus, self._group = job, job.gpus, group
         self._at, self._gpu = group.gpus[row], job.gpus[group.gpus[row]]
+        self._loads, self._row = group.loads, row
         alike, self._machine = group.machine(row)
         self._alike = [group.gpus[other] for other in alike]
         self._others = [at for at in group.gpus if at not in self._alike]
@@ -151,15 +164,25 @@ class _Peer:
         if not self._group.steps.size:
             return replace(row, reason=self._compute.reason)
         kernel, kernel_pct, paused, (verdict, test) = None, None, None, self._why()
-        if verdict == "slow_gpu":
+        if verdict is None and self._loads.under[self._row]:
+            verdict, test = "less_work", self._compute
+        elif verdict in ("slow_gpu", *_PLAIN) and self._has_more(verdict):
+            # Half have nothing to do: who has something is not the exception.
+            idle = 2 * self._loads.under.sum() >= self._loads.under.size
+            verdict, test = None if idle else "more_work", self._compute
+        elif verdict == "slow_gpu":
             verdict, kernel, kernel_pct = self._work()
         # Equal parts of a run are no steps: what falls on a border moves between two.
         if verdict is None and self._gpu.work.has_steps:
             paused = self._paused()
             verdict = None if paused is None else "pauses"
         usual_ns = np.maximum(self._compute_ns - self._more_ns, 1)
-        is_priced = verdict not in (None, "profiler")
-        about_ns, bound_ns = self._price(verdict, paused) if is_priced else (None, None)
+        about_ns, bound_ns = None, None
+        if verdict == "less_work":
+            bound_ns = self._unused_ns()
+        elif verdict not in (None, "profiler"):
+            about_ns, bound_ns = self._price(verdict, paused)
+        less_steps_n, requests_n, peer_requests_n = self._load()
         return replace(
             row,
             verdict=verdict,
@@ -171,6 +194,10 @@ class _Peer:
             blocks_n=test.blocks_n,
             steps_n=self._group.steps.size,
             late_steps_n=None if paused is None else int(paused.sum()),
+            less_steps_n=less_steps_n if verdict == "less_work" else None,
+            requests_n=requests_n,
+            peer_requests_n=peer_requests_n,
+            waiting_pct=self._waiting_pct(),
             about_ns=about_ns,
             bound_ns=bound_ns,
             reason=None if verdict else test.reason or SMALL,
@@ -229,6 +256,50 @@ class _Peer:
             return "more_work", names[most], more_pct
         return "slow_gpu", None, None
 
+    def _has_more(self, verdict: Verdict | None) -> bool:
+        """Tell whether its batches are larger, by as much as explains what it computes longer."""
+        requests = self._loads.requests
+        if requests is None or verdict is None:
+            return bool(self._loads.over[self._row])
+        own, others = requests[self._row].mean(), usual(requests)[self._row].mean()
+        more = self._more_ns.sum() / max((self._compute_ns - self._more_ns).sum(), 1)
+        return bool(own / max(others, 1.0) - 1 >= _EXPLAINS * more > 0)
+
+    def _load(self) -> tuple[int, int | None, int | None]:
+        """Return in how many steps it had less to do, and the usual requests, its and theirs."""
+        less_n, requests = int(self._loads.less[self._row].sum()), self._loads.requests
+        if requests is None:
+            return less_n, None, None
+        own, others = requests[self._row], usual(requests)[self._row]
+        return less_n, round(float(np.median(own))), round(float(np.median(others)))
+
+    def _waiting_pct(self) -> float | None:
+        waiting_ns = self._job.waiting_ns.get(self._gpu.key)
+        return None if waiting_ns is None else 100.0 * waiting_ns / max(self._gpu.wall.span_ns, 1)
+
+    def _unused_ns(self) -> int | None:
+        """Return the time in which a GPU with less to do could do as much as its peers, at most.
+
+        While it waits for them; one that meets none of them, if it had as much to do as they have
+        for a request.
+        """
+        loads, joined, gpu = self._loads, self._job.joined, self._gpu
+        scale = gpu.steps_n / self._group.steps.size
+        others = [at for at, less in zip(self._group.gpus, loads.under, strict=True) if not less]
+        if gpu.wall.communication_ns and (
+            joined is None or any(joined[self._at] == joined[at] for at in others)
+        ):
+            less_ns = -float(self._more_ns.sum()) * scale
+            return max(round(min(less_ns, gpu.wall.communication_ns)), 0) or None
+        if loads.requests is None:
+            return None
+        own_n, others_n = (
+            some[self._row].sum() for some in (loads.requests, usual(loads.requests))
+        )
+        own_ns = float(self._compute_ns.sum())
+        used = own_n * (own_ns - float(self._more_ns.sum())) / (others_n * own_ns)
+        return max(round((1.0 - used) * gpu.wall.span_ns), 0) or None
+
     def _paused(self) -> _Mask | None:
         """Return the steps of pauses, where these hold half of its lateness and are worth it.
 
@@ -247,7 +318,8 @@ class _Peer:
     def _price(self, verdict: Verdict | None, chosen: _Mask | None) -> _PriceNs:
         """Return what the others wait for, or at most, where matched collectives do not tell.
 
-        Neither where nobody else communicates.
+        What it could do itself in that time, where none of the job communicates; neither where
+        nobody else does.
         """
         lost_ns = self._late_ns if verdict in _BY_LATENESS else self._more_ns
         others_n, arrivals = len(self._others), self._job.arrivals
@@ -260,6 +332,8 @@ class _Peer:
         else:
             others = (gpu for at, gpu in enumerate(self._gpus) if at not in self._alike)
             most_ns = max((gpu.wall.communication_ns for gpu in others), default=0)
+            # Without anybody who waits its own steps are shorter.
+            most_ns = self._gpu.wall.span_ns if self._job.independent else most_ns
         share = others_n / (others_n + 1) if verdict == "more_work" else 1.0
         # What other steps cost is known of none that a filter or the capture cuts.
         scale = self._gpu.steps_n / self._group.steps.size
@@ -267,7 +341,8 @@ class _Peer:
         if verdict not in _BY_LATENESS:
             about *= self._of_pipeline(float(self._more_ns.sum()) * scale)
         gain_ns = max(round(about), 0)
-        return (gain_ns, None) if is_told else (None, gain_ns or None)
+        is_known = is_told or self._job.independent
+        return (gain_ns, None) if is_known else (None, gain_ns or None)
 
     def _of_pipeline(self, more_ns: float) -> float:
         """Return which part of what a stage computes longer its pipeline takes longer."""

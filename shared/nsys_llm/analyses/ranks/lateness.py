@@ -12,7 +12,7 @@ from nsys_llm.analyses.collectives.chains import find_chains, transfers_between
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.job_steps import JobSteps, ahead_of_first, window_at
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
-from nsys_llm.analyses.collectives.stages import find_stages
+from nsys_llm.analyses.collectives.stages import are_unplaced, find_stages
 from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray, others_beyond
 from nsys_llm.analyses.ranks.peers import Gpu
@@ -50,6 +50,7 @@ class Arrivals:
     Attributes:
         stages: The pipelines; of positions in the collectives' devices.
         device_of: That position of each GPU; -1 for one without.
+        unplaced: Whether they send and receive and nobody knows with whom.
     """
 
     def __init__(self, collectives: MatchedCollectives, gpus: Sequence[Gpu]) -> None:
@@ -58,6 +59,7 @@ class Arrivals:
         self._gpu_of = [gpu_of.get(key, -1) for key in collectives.owners]
         self.device_of = [collectives.owners.get(gpu.key, -1) for gpu in gpus]
         self.stages = find_stages(collectives)
+        self.unplaced = are_unplaced(collectives, self.stages)
         self._met = [
             self._of(sequence)
             for sequence in collectives.sequences

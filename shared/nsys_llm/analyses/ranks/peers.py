@@ -3,7 +3,8 @@
 Devices are compared by place in their ranks. Two that take part in matched collectives together,
 directly or through others, do the same operations of a model; experts may have other shapes. Two
 that have nothing in common have to launch the same kernels with the same grids and blocks: servers
-with other requests do not. Stages of a pipeline may launch the same kernels, and are no peers.
+with other requests do not, and are compared where the names of their steps tell of batches. Stages
+of a pipeline may launch the same kernels, and are no peers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nsys_llm.analyses.device.places import device_places
 from nsys_llm.numeric.grouping import distinct, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
-from nsys_llm.taxonomy.communication import is_communication, operation_of
+from nsys_llm.taxonomy.communication import computes, is_communication, operation_of
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.wall import DeviceWall, DeviceWork
 
@@ -45,6 +46,13 @@ class Gpu:
         return self.rank.key, self.wall.device_id
 
     @property
+    def blocks(self) -> Mapping[str, int]:
+        """Blocks of the grids of kernels that compute, by name."""
+        rows, names = self.work.launches, self.work.names
+        sums = exact_sums(rows[:, 0], rows[:, 1:4].prod(axis=1) * rows[:, 7], len(names)).tolist()
+        return {name: n for name, n in zip(names, sums, strict=True) if name in self.kernels}
+
+    @property
     def steps_n(self) -> float:
         """Whole steps in its span, and the parts of those that a filter or the capture cuts."""
         start_ns, end_ns = self.work.window_ns.T
@@ -66,7 +74,7 @@ class Gpu:
     @cached_property
     def kernels(self) -> Mapping[str, IntArray]:
         """Launches and their time by name, arrays of shape (2,), of kernels that compute."""
-        return {name: some for name, some in self._names.items() if not is_communication(name)}
+        return {name: some for name, some in self._names.items() if computes(name)}
 
     @cached_property
     def operations(self) -> Mapping[str, int]:
@@ -88,7 +96,7 @@ class Gpu:
     def shapes(self) -> _Mix:
         """Share of its launches by name, grid and block."""
         rows = [(self.work.names[row[0]], *row[1:8]) for row in self.work.launches.tolist()]
-        counts = {row[:7]: row[7] for row in rows if not is_communication(row[0])}
+        counts = {row[:7]: row[7] for row in rows if computes(row[0])}
         whole = max(sum(counts.values()), 1)
         return {key: n / whole for key, n in counts.items()}
 
@@ -138,5 +146,19 @@ def _alike(gpu: Gpu, other: Gpu, together: bool | None) -> bool:
         less_n, more_n = sorted(sum(it.operations.values()) for it in (gpu, other))
         shared_n = in_common(gpu.operations, other.operations)
         return shared_n >= COMMON * less_n if less_n else not more_n
-    known = gpu.work.has_shapes and other.work.has_shapes
+    works = gpu.work, other.work
+    if all(work.requests is not None and (work.requests >= 0).all() for work in works):
+        # Engines of one model, whose grids are as large as their batches.
+        return _share(gpu.kernels, other.kernels) >= COMMON
+    known = all(work.has_shapes for work in works)
     return known and in_common(gpu.shapes, other.shapes) >= COMMON
+
+
+def _share(some: Mapping[str, IntArray], others: Mapping[str, IntArray]) -> float:
+    """Return what two mixes of kernels have in common by launches, each of its own, 0 to 1."""
+    every_n = [sum(int(row[0]) for row in mix.values()) or 1 for mix in (some, others)]
+    mixes = [
+        {name: row[0] / whole_n for name, row in mix.items()}
+        for mix, whole_n in zip((some, others), every_n, strict=True)
+    ]
+    return in_common(*mixes)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Verdict = Literal[
-    "profiler", "more_work", "slow_gpu", "slow_host", "late_host", "slow_stage", "late", "pauses"
+    "profiler", "more_work", "less_work", "slow_gpu", "slow_host", "late_host", "slow_stage",
+    "late", "pauses",
 ]  # fmt: skip
 #: Verdicts on ranks whose host makes others wait.
 HOST_VERDICTS: Final = frozenset(("late_host", "slow_host", "pauses"))
@@ -15,7 +16,7 @@ _OF_COMPUTE: Final = ("wall", "device_steps", "rank_kernels")
 _OF_LATENESS: Final = ("wall", "device_steps", "stragglers")
 #: Tables that hold the evidence of a verdict, of whichever recipe.
 EVIDENCE: Final[Mapping[Verdict, tuple[str, ...]]] = {
-    **dict.fromkeys(("more_work", "slow_gpu", "slow_host"), _OF_COMPUTE),
+    **dict.fromkeys(("more_work", "less_work", "slow_gpu", "slow_host"), _OF_COMPUTE),
     **dict.fromkeys(("late_host", "pauses"), (*_OF_LATENESS, "rank_causes")),
     "late": _OF_LATENESS,
     "profiler": (*_OF_LATENESS, "overheads"),
@@ -44,6 +45,10 @@ class RankVerdict:
     blocks_n: int = 0
     steps_n: int = 0
     late_steps_n: int | None = None
+    less_steps_n: int | None = None
+    requests_n: int | None = None
+    peer_requests_n: int | None = None
+    waiting_pct: float | None = None
     about_ns: int | None = None
     bound_ns: int | None = None
     evidence: str | None = None

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import distinct, distinct_rows, exact_sums
@@ -33,18 +34,22 @@ class DeviceWorks:
         self._ids = distinct(kernels["demangled_name_id"])
         self._names, self._code = coded_names(self._ids, trace.strings)
         self._has_shapes = all(name in kernels for name in GEOMETRY)
+        batches = step_batches(view, view.steps)
+        self._requests = None if batches is None else batches.requests
 
     def of(self, layers: WallLayers) -> DeviceWork:
         """Return what one device did, by its layers."""
         device = layers.device_id
-        steps = self._steps.get(device) or self._parts(device)
+        found = self._steps.get(device)
+        steps = found or self._parts(device)
         return DeviceWork(
             **vars(steps),
-            compute_ns=covered_in(steps.window_ns, layers.compute),
+            compute_ns=covered_in(steps.window_ns, layers.only_compute),
             profiler_ns=covered_in(steps.window_ns, layers.profiler),
             names=self._names,
             launches=self._launches(device),
             has_shapes=self._has_shapes,
+            requests=None if found is None else self._requests,
         )
 
     def _parts(self, device: int) -> DeviceSteps:

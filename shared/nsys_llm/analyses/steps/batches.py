@@ -52,6 +52,13 @@ class Batches:
         known = (context != NULL_INT) & (generated != NULL_INT)
         return np.asarray(np.append(np.where(known, context + generated, -1), -1)[step])
 
+    @property
+    def requests(self) -> IntArray:
+        """The requests of each step; -1 where they are not told."""
+        read, generate = self.field("ctx_reqs"), self.field("gen_reqs")
+        known = (read != NULL_INT) & (generate != NULL_INT)
+        return np.where(known, read + generate, -1)
+
     def field(self, name: str) -> IntArray:
         """Return one of `FIELDS` of all steps."""
         return np.asarray(self.fields[:, FIELDS.index(name)])

@@ -18,11 +18,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.beside import without_beside
 from nsys_llm.analyses.steps.by_kernel import kernel_steps, period_spans, replay_spans
 from nsys_llm.analyses.steps.by_range import chosen_steps, engine_spans, numbered_spans
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
 from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
+from nsys_llm.analyses.steps.other_pace import without_beside
 from nsys_llm.analyses.steps.repeated_ranges import repeated_spans, warmup_spans
 from nsys_llm.analyses.steps.steps import Steps, StepSpans, with_operations
 from nsys_llm.analyses.wall.load import load_spans

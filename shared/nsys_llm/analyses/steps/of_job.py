@@ -1,14 +1,18 @@
-"""What the ranks of a job call a step: one choice a run. Pure."""
+"""What the ranks of a job call a step, and which steps are warm-up: one choice a run. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.steps import StepKind, warmup_n
 
 Key = TypeVar("Key", bound=Hashable)
+#: An option of no command: name and number of the steps that are warm-up, by side, where ranks
+#: differ in that.
+AGREED: Final = "agreed_warmup"
 
 
 @dataclass(frozen=True)
@@ -48,3 +52,30 @@ def common_step(ranks: Mapping[Key, StepKind | None]) -> CommonStep[Key] | None:
     }
     begins = [kind.begin for rank, kind in ranks.items() if kind and rank not in others]
     return CommonStep(name, unit, others, warmup_n(begins))
+
+
+def with_agreed_warmup(
+    mapped: Callable[[Mapping[str, Any]], MapResult], options: Mapping[str, Any]
+) -> tuple[MapResult, Mapping[str, Any]]:
+    """Map ranks, and once more where they differ in which steps are warm-up; return the options.
+
+    So that every recipe leaves out the same steps of all ranks. Few jobs are read twice.
+    """
+    result = mapped(options)
+    if agreed := _agreed_warmup(result.profiles):
+        options = {**options, AGREED: agreed}
+        result = mapped(options)
+    return result, options
+
+
+def _agreed_warmup(profiles: Iterable[ProfileOutcome]) -> Mapping[str, tuple[str, int]]:
+    sides: dict[str, dict[Hashable, StepKind | None]] = {}
+    for rank in (rank for profile in profiles for rank in profile.ranks):
+        sides.setdefault(rank.key.side, {})[rank.key] = rank.wall.step
+    agreed = {}
+    for side, ranks in sides.items():
+        if (job := common_step(ranks)) is not None:
+            begins = [kind.begin for rank, kind in ranks.items() if kind and rank not in job.others]
+            if {warmup_n([begin]) for begin in begins} != {job.warmup_n}:
+                agreed[side] = job.name, job.warmup_n
+    return agreed

@@ -71,7 +71,7 @@ class StepSpans:
 
 @dataclass(frozen=True)
 class Beside:
-    """What steps launched that is no part of them; see `beside.py`.
+    """What steps launched that is no part of them; see `other_pace.py`.
 
     Attributes:
         window_ns: Median time from a step's begin to the end of its work on its own stream.
@@ -94,6 +94,7 @@ class Steps(StepSpans):
         full: Whether it is whole: neither an end of the capture nor a missing mark cuts it, and no
             device runs in it what was launched before the capture.
         begin: The first that take far longer than the others of their kind.
+        warmup_n: How many of the first are warm-up: as far as this rank tells, or as all ranks do.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all, and of what runs beside them.
@@ -102,6 +103,7 @@ class Steps(StepSpans):
 
     full: _Mask
     begin: SlowBegin
+    warmup_n: int
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
     beside: Beside | None = None
@@ -111,11 +113,6 @@ class Steps(StepSpans):
     def kind(self) -> StepKind:
         """What they are."""
         return StepKind(self.name, self.unit, self.source, len(self), self.begin)
-
-    @property
-    def warmup_n(self) -> int:
-        """How many of the first are warm-up, as far as this rank tells."""
-        return warmup_n([self.begin])
 
     @property
     def warmup(self) -> _Mask:
@@ -170,10 +167,12 @@ def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: 
         step[some.rows] = np.where(at_ns == NULL_INT, -1, inside)
     step.setflags(write=False)  # several analyses of a rank share it
     full = spans.closed & (spans.end_ns <= cut_from_ns)
+    begin = slow_begin(spans.end_ns - spans.start_ns, kind, full)
     return Steps(
         **vars(spans),
         full=full,
-        begin=slow_begin(spans.end_ns - spans.start_ns, kind, full),
+        begin=begin,
+        warmup_n=warmup_n([begin]),
         step=step,
         ops=ops.unread(),
     )

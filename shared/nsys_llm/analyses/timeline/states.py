@@ -24,6 +24,7 @@ from nsys_llm.taxonomy.wall_classes import (
     COMMUNICATION,
     COMPUTE,
     COPIES,
+    FUSED,
     IDLE,
     LOAD,
     NO_WORK,
@@ -75,7 +76,10 @@ def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
         span, _ = device_windows(view.trace, layer.device_id)
         shown = intersect_intervals(span, windows)
         spans = {
-            COMPUTE: union_intervals(layer.compute[:, 0], layer.compute[:, 1]),
+            COMPUTE: union_intervals(*layer.only_compute.T),
+            FUSED: subtract_intervals(
+                union_intervals(*layer.compute.T), union_intervals(*layer.only_compute.T)
+            ),
             COMMUNICATION: layer.communication,
             LOAD: layer.load,
             COPIES: subtract_intervals(layer.copies, layer.load),

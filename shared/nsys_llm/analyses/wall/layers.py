@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,9 @@ from nsys_llm.numeric.intervals import (
     subtract_intervals,
     union_intervals,
 )
-from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.communication import is_communication, is_fused
 from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.peer_copies import copies_between
 from nsys_llm.trace.rank_trace import RankTrace
 
 
@@ -37,10 +39,15 @@ class WallLayers:
 
     Attributes:
         names: Full names of kernels; the label of a whole graph is `len(names)`.
-        compute: Shape (n, 2), each piece of one kernel or whole graph.
+        compute: Shape (n, 2), each piece of one kernel that computes, whether or not it also
+            communicates, or of a whole graph.
         label: Shape (n,), whose piece it is.
         communicating: Shape (m, 2), when communication kernels ran, whatever else did.
         communication: The part of that beside which nothing computes.
+        talk: Shape (k, 2), the same as `communicating` in pieces, each of the kernel that began
+            first.
+        talk_label: Shape (k,), twice the code of its name, or of `len(names)` for copies between
+            GPUs of the rank; one more where its stream mostly computes.
         load: The part of `copies` that brought a model, see `nsys_llm.analyses.wall.load`.
         no_work: The part of the idle time in which a server had no request, see
             `nsys_llm.analyses.steps.no_work`.
@@ -53,11 +60,19 @@ class WallLayers:
     label: IntArray
     communicating: IntArray
     communication: IntArray
+    talk: IntArray
+    talk_label: IntArray
     copies: IntArray
     profiler: IntArray
     load: IntArray
     no_work: IntArray
     start_up: IntArray
+
+    @cached_property
+    def only_compute(self) -> IntArray:
+        """The pieces of what does not communicate as well."""
+        fused = np.array([*map(is_fused, self.names), False])
+        return self.compute[~fused[self.label]] if fused.any() else self.compute
 
 
 def wall_layers(
@@ -82,7 +97,7 @@ def wall_layers(
     return names, layers
 
 
-def first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
+def _first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
     """Give each nanosecond of a union to the interval that began first.
 
     Args:
@@ -121,11 +136,21 @@ def _device_layers(
             _Operations.of(trace, "graph_traces", device, graphs),
         ]
     )
-    compute, label = first_come_pieces(times_ns, label)
-    talking, _ = _joined([_Operations.of(trace, "kernels", device, code, reported)])
-    copies = [_Operations.of(trace, name, device) for name in ("memcpys", "memsets")]
+    compute, label = _first_come_pieces(times_ns, label)
+    of_kernels = _Operations.of(trace, "kernels", device, code, reported)
+    between = copies_between(trace)
+    peers = np.broadcast_to(2 * len(names), between.shape)
+    of_peers = _Operations.of(trace, "memcpys", device, peers, between)
+    times_ns, talk_label = _joined([of_kernels, of_peers])
+    talk_label[: len(of_kernels)] *= 2
+    talk_label[: len(of_kernels)] += _beside_compute(trace, device, reported)
+    communicating = union_intervals(*times_ns)
+    talk, talk_label = _first_come_pieces(times_ns, talk_label)
+    copies = [
+        _Operations.of(trace, "memcpys", device, None, ~between),
+        _Operations.of(trace, "memsets", device),
+    ]
     moving, _ = _joined(copies)
-    communicating = union_intervals(*talking)
     layers: list[IntArray] = []
     for spans in (communicating, union_intervals(*moving), *host):
         for above in (compute, *layers):
@@ -140,12 +165,30 @@ def _device_layers(
         label=label,
         communicating=communicating,
         communication=communication,
+        talk=talk,
+        talk_label=talk_label,
         copies=copying,
         profiler=profiler,
         load=load,
         no_work=no_work,
         start_up=start_up,
     )
+
+
+def _beside_compute(
+    trace: RankTrace, device: int, reported: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Return of each communication kernel of a device whether its stream has more of the others."""
+    kernels = trace.unfiltered["kernels"]
+    here = reported & (kernels["device_id"] == device)
+    if "stream_id" not in kernels or not here.any():
+        return np.zeros(np.count_nonzero(here), dtype=bool)
+    stream = kernels["stream_id"]
+    used, of_stream, talks_n = np.unique(stream[here], return_inverse=True, return_counts=True)
+    every_n = [
+        np.count_nonzero((stream == some) & (kernels["device_id"] == device)) for some in used
+    ]
+    return (np.array(every_n) > 2 * talks_n)[of_stream]
 
 
 @dataclass(frozen=True)

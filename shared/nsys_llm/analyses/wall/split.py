@@ -11,6 +11,7 @@ import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.ranks.work import DeviceWorks
+from nsys_llm.analyses.steps.beside import other_steps
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (
@@ -69,8 +70,12 @@ def map_wall(view: RankView, *, hidden: bool = False, work: bool = False) -> Ran
         )
         wall = _device_wall(device_layers, windows, hidden=hidden)
         devices.append(wall if works is None else replace(wall, work=works.of(device_layers)))
-    step = view.steps.kind if work and view.steps is not None else None
-    return RankWall(names, tuple(devices), step)
+    # Where nobody asked for steps they change nothing.
+    steps = view.steps if work else vars(view).get("steps")
+    step = None if steps is None else steps.kind
+    uneven = any(wall.work.is_uneven for wall in devices if wall.work and wall.work.has_steps)
+    beside = other_steps(view.marked, steps) if uneven and steps is not None else None
+    return RankWall(names, tuple(devices), step, beside)
 
 
 def compute_by_kernel(layers: WallLayers, windows: IntArray) -> IntArray:

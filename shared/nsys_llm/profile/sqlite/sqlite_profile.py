@@ -114,6 +114,11 @@ class SqliteProfile:
         """What tells it from any other export, as it was when it was opened."""
         return fingerprint({self.path: self._state})
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the export's tables."""
+        return frozenset(self._tables)
+
     def has(self, table: str) -> bool:
         """Return whether the export has one of our tables; a view is none."""
         return table_source(table).nsys in self._tables

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.causes import Change, ChangeKind
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.price import LIMITS_PCT, Basis, Price
+from nsys_llm.report.price import FEW_STEPS, LIMITS_PCT, Basis, Price
 from nsys_llm.report.prices.replays import Replays, row_by_gpu, rows_of
 from nsys_llm.report.records import Record, Tables, grouped
 from nsys_llm.report.walls import Gpu, Walls
@@ -44,6 +44,15 @@ class _Size(NamedTuple):
     clip_ns: float | None = None
     #: What of a verdict is measured, said where nothing else is known.
     measured_ns: float | None = None
+
+
+#: Rows of `ceilings` that say in which steps a change gains: `change`, and `name`, else its own.
+_ON_PATH: Final[Mapping[str, tuple[str, str]]] = {
+    "host": ("class", "host_no_cuda"),
+    "wait": ("wait", ""),
+    "transfer": ("class", "transfer"),
+    "copies": ("class", "copy"),
+}
 
 
 def bind(walls: Walls, gpu: Gpu) -> bool:
@@ -91,8 +100,17 @@ class _Prices:
             steps_n=steps.in_span(gpu, span_ns),
             step_unit=steps.unit or "step",
             tail_pct=change.worst_pct,
+            is_rare=self._is_rare(gpu, change, about_ns or bound_ns or 0),
             measured_ns=None if is_known else _within(size.measured_ns, *limits_ns),
         )
+
+    def _is_rare(self, gpu: Gpu, change: Change, gain_ns: float) -> bool:
+        """Tell whether one to three steps have what a change is about, as far as tables tell."""
+        late_n = self._verdicts.get(gpu, {}).get("late_steps_n") or 0
+        if change.kind in ("rank", "host") and 0 < late_n <= FEW_STEPS:
+            return True
+        row, name = _ON_PATH.get(change.kind, ("", ""))
+        return self._replays.steps.is_once(row, name or change.name, gain_ns)
 
     def _sizes(self, gpu: Gpu, change: Change) -> Mapping[ChangeKind, _Size]:
         """Return what a change would gain on a GPU, were it of each of the kinds."""
@@ -106,12 +124,18 @@ class _Prices:
         # Of what nobody divides as much is transfer as the GPU has that has least of it.
         half_ns = _HALF * (transfer_ns + self._undivided_ns)
         transfer_ns += walls.detail_ns(gpu, wall.COMMUNICATION, wall.NOT_MATCHED, None)
+        transfer = _Size((wall.COMMUNICATION,), transfer_ns, half_ns, "transfer=0.5")
+        if change.kind == "transfer" and change.time_ns is not None:
+            # Of one operation; what surely overlaps is no matter of speed.
+            transfer = transfer._replace(bound_ns=min(transfer_ns, time_ns))
+            if change.sure_ns is not None:
+                transfer = transfer._replace(usual_ns=sure_ns, replay=None)
         queued_ns = walls.detail_ns(gpu, wall.IDLE, "queued")
         caused_ns = walls.detail_ns(gpu, wall.IDLE, *(name or "").split(","))
         return {
             "kernels": kernels,
             "launches": _Size((wall.COMPUTE,), time_ns, sure_ns),
-            "transfer": _Size((wall.COMMUNICATION,), transfer_ns, half_ns, "transfer=0.5"),
+            "transfer": transfer,
             "copies": self._copies(gpu, name, change.sure_ns),
             **self._of_ranks(gpu, name),
             "host_part": _Size((wall.IDLE,), time_ns, sure_ns),
@@ -120,6 +144,7 @@ class _Prices:
             "queued": _Size((wall.IDLE,), queued_ns, None if name else _HALF * queued_ns),
             "idle": _Size((wall.IDLE,), caused_ns, caused_ns),
             "roofline": _Size(change.wall_classes, time_ns, sure_ns),
+            "known": _Size(change.wall_classes, time_ns, sure_ns),
             "unknown": _Size(change.wall_classes, time_ns, None),
         }
 
@@ -169,6 +194,9 @@ class _Prices:
         waiting_ns = 0 if self._is_held else walls.detail_ns(gpu, wall.COMMUNICATION, wall.WAITING)
         share = max(row.get("more_pct") or 0.0, 0.0) / 100.0
         more_ns = walls.class_ns(*gpu, wall.COMPUTE) * share / (1.0 + share)
+        less_ns = (
+            walls.class_ns(*gpu, wall.COMPUTE) * max(-(row.get("more_pct") or 0.0), 0.0) / 100.0
+        )
         steps_n = self._replays.steps.in_span(gpu, walls.span_ns(*gpu)) or 0.0
         late_ns = (row.get("late_ns") or 0.0) * steps_n
         bound_ns = most_ns
@@ -180,8 +208,14 @@ class _Prices:
             "host": _Size(host, host_ns, idle_ns, "host=0"),
             "wait": _Size(host, None, None, f"wait:{name}", host_ns + waiting_ns),
             "rank": _Size(work, bound_ns, judged_ns, text, judged_ns, max(more_ns, late_ns)),
+            "load": _Size(self._unused(gpu), most_ns, None, measured_ns=less_ns),
             "stages": _Size((wall.COMPUTE,), bound_ns or more_ns, judged_ns),
         }
+
+    def _unused(self, gpu: Gpu) -> tuple[str, ...]:
+        """Return the classes of the time in which a GPU could do more: it waits for others."""
+        waits = self._walls.class_ns(*gpu, wall.COMMUNICATION)
+        return (wall.COMMUNICATION,) if waits else (wall.COMPUTE, wall.COPIES, wall.IDLE)
 
 
 def _pinned_part(rows: Sequence[Record]) -> float:

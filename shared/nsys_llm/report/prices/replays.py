@@ -23,8 +23,16 @@ _MOST_UNMATCHED_PCT: Final = 10.0
 _PACED_SHARE: Final = 0.05
 #: Steps that fill less of a span say nothing of it: most was outside of them, or start-up.
 _LEAST_SHARE: Final = 0.1
+#: One step of at least so many has so much of what happens once.
+_LEAST_STEPS: Final = 4
+_ONCE: Final = 0.9
 #: Marks of a step that counts, and of one that the capture cuts.
 _COUNTED, _CUT = "", "cut"
+
+
+def is_once(worst_ns: float, mean_ns: float, steps_n: int) -> bool:
+    """Tell whether one step has nearly all of a time, which others have as well or not at all."""
+    return steps_n >= _LEAST_STEPS and worst_ns >= _ONCE * mean_ns * steps_n > 0
 
 
 def rows_of(tables: Tables, name: str) -> list[Record]:
@@ -55,6 +63,8 @@ class SpanSteps:
         self.unit: str | None = next(filter(None, units), None)
         is_known = self.unit and sum(counted_ns)
         mean_ns = self._mean_ns = sum(counted_ns) / len(counted_ns) if is_known else None
+        self._counted_n = len(counted_ns)
+        self._paths = {(row["change"], row["name"]): row for row in rows_of(tables, "ceilings")}
         self._of_gpus_ns = {gpu: row["step_ns"] for gpu, row in gpus.items()}
         self.replayed_n = len(counted_ns) + sum(min(ns / mean_ns, 1.0) for ns in cut_ns if mean_ns)
 
@@ -62,6 +72,13 @@ class SpanSteps:
         """Return how many mean steps a span is as long as; None where there are none."""
         mean_ns = self._of_gpus_ns.get(gpu, self._mean_ns)
         return span_ns / mean_ns if mean_ns else None
+
+    def is_once(self, change: str, name: str | None, gain_ns: float) -> bool:
+        """Tell whether one step has nearly all of a gain, and of its row of `ceilings`."""
+        row = self._paths.get((change, name))
+        if row is None or row["worst_ns"] < _ONCE * gain_ns:
+            return False
+        return is_once(row["worst_ns"], row["path_ns"], self._counted_n)
 
     def are_span(self, span_ns: int) -> bool:
         """Tell whether the replayed steps are enough of a span to speak of it."""
@@ -96,7 +113,7 @@ class Replays:
         """Return what the replay in a row of `what_if` gains, ns, or why it does not count.
 
         Neither where no replay is of such a change, as `text` is None. Of a rank the usual size is
-        what its judge says.
+        what its judge says; where that has a bound alone, nobody knows who waits for the rank.
         """
         row = self._rows.get(text)
         if text is None or self._is_off:
@@ -111,7 +128,8 @@ class Replays:
         # A wait goes, and the host is what paces the step: it is waited for anyway.
         paces = kind == "wait" or (of_device and self._idle_pct < _PACED_SHARE * path_pct)
         doubts = {
-            "not_matched": of_ranks and self._unmatched_pct > _MOST_UNMATCHED_PCT,
+            "not_matched": (of_ranks and self._unmatched_pct > _MOST_UNMATCHED_PCT)
+            or (kind == "rank" and usual_ns is None),
             "fixed_latency": of_device and (row["wait_pct"] or 0.0) > _MOST_OF_PATH_PCT,
             "host_ahead": paces and host_pct > _MOST_OF_PATH_PCT,
             "not_replayed": not self.steps.are_span(span_ns),

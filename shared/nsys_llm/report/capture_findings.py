@@ -1,0 +1,50 @@
+"""Remarks made of the statements on a capture."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.report.capture_texts import KINDS, RULES
+from nsys_llm.report.findings import Evidence, Finding, claim
+from nsys_llm.report.records import Tables
+from nsys_llm.view.text import quoted
+
+_MOST_NAMED: Final = 5
+
+
+def capture_findings(tables: Tables) -> list[Finding]:
+    """Return a remark for each kind of statement in the table `capture`."""
+    there = set(tables["capture"]["kind"].tolist())
+    return [_said(kind, tables) for kind in KINDS if kind in there]
+
+
+def _said(kind: str, tables: Tables) -> Finding:
+    rows = tables["capture"][tables["capture"]["kind"] == kind]
+    by_name = rows.dropna(subset=["name"]).groupby("name", sort=False)["count_n"].sum()
+    kinds = ", ".join(
+        f"{quoted(name)}" if kind == "unknown_table" else f"{count:,} {name}"
+        for name, count in by_name.items()
+    )
+    fields = {"names": _named(rows), "kinds": kinds}
+    return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
+
+
+def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:
+    """Return how many there are of a kind, of how many, and in how many files and when."""
+    of = partial(claim, tables)
+    return (
+        of("count_n", "capture", "count_n", kind=kind),
+        of("of_n", "capture", "of_n", kind=kind),
+        of("files_n", "capture", "file", "distinct", kind=kind),
+        of("first_ns", "capture", "start_ns", "min", kind=kind),
+        of("last_ns", "capture", "end_ns", "max", kind=kind),
+    )
+
+
+def _named(rows: pd.DataFrame) -> str:
+    files = list(dict.fromkeys(rows["file"]))
+    more_n = len(files) - _MOST_NAMED
+    return ", ".join(map(quoted, files[:_MOST_NAMED])) + f" and {more_n:,} more" * (more_n > 0)

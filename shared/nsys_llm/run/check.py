@@ -1,0 +1,121 @@
+"""`nsys-llm check PATH...`: what captures hold and lack, before anything is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from nsys_llm.capture.profile_statements import profile_statements
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ExitCode
+from nsys_llm.manifest.manifest import checked_reads, common_facts
+from nsys_llm.profile.capture import read_facts
+from nsys_llm.profile.inputs import ProfileInput, expand_inputs, open_profile
+from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.report.capture_findings import capture_findings
+from nsys_llm.report.capture_summary import capture_facts
+from nsys_llm.report.capture_table import capture_rows, is_limited
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.records import Tables
+from nsys_llm.report.summary import WIDTH, plain, wrapped
+from nsys_llm.run.boundary import Boundary
+from nsys_llm.run.executors import chunked, open_executor
+from nsys_llm.run.guard import RunOutcome
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
+from nsys_llm.trace.rank_sets import number_sides
+from nsys_llm.trace.selection import gpu_processes
+
+_TABLE: Final = "capture"
+
+_Outcomes = tuple[ProfileOutcome, ...]
+
+
+def check(given: Mapping[str, Any], console: Console) -> RunOutcome:
+    """Print what was recorded, what is missing and why, and how to record it; nothing is written.
+
+    Raises:
+        UsageError: A path does not exist, or holds no profile.
+    """
+    profiles, notes = expand_inputs(given["paths"])
+    for note in notes:
+        console.note(note)
+    look = partial(_outcomes, export_dir=given["export_dir"])
+    with open_executor("concurrent", None) as executor:
+        chunks = chunked(profiles, executor.workers_n)
+        outcomes = executor.reduce(look, chunks, _joined, console.progress(len(profiles)).advance)
+    ranks = number_sides(MapResult(outcomes, None), {})
+    for outcome in outcomes:
+        if outcome.reason is not None:
+            console.error(outcome.reason)
+    tables = _tables(outcomes, ranks)
+    console.show(*_lines(outcomes, ranks, tables))
+    return RunOutcome(_exit_code(outcomes, tables), None)
+
+
+def _outcomes(profiles: Sequence[ProfileInput], *, export_dir: str | None) -> _Outcomes:
+    outcomes = []
+    for profile in profiles:
+        with Boundary(profile) as boundary:
+            outcomes.append(_outcome(profile, export_dir))
+        if boundary.failure is not None:
+            outcomes.append(boundary.failure)
+    return tuple(outcomes)
+
+
+def _outcome(profile: ProfileInput, export_dir: str | None) -> ProfileOutcome:
+    reads = checked_reads()
+    with open_profile(profile.path, needed_tables(reads, {}), export_dir=export_dir) as opened:
+        facts, trace = read_facts(opened), read_trace(opened, reads, {})
+    keys = [RankKey(profile.path, process, profile.side) for process in gpu_processes(trace)]
+    return ProfileOutcome(
+        profile.path,
+        profile.label,
+        facts,
+        tuple(RankOutcome(key, (), (), ()) for key in keys),
+        tuple(sorted(trace.absent)),
+        statements=profile_statements(trace, facts),
+    )
+
+
+def _joined(parts: Sequence[_Outcomes]) -> _Outcomes:
+    return tuple(sorted((one for part in parts for one in part), key=lambda one: one.path))
+
+
+def _tables(outcomes: _Outcomes, ranks: Sequence[Rank]) -> Tables:
+    _, writes = common_facts(sided=False)
+    table = next(table for table in writes if table.file == _TABLE)
+    rows = [{**row} for row in capture_rows(outcomes, ranks)]
+    for row in rows:
+        del row["run"]
+    return {_TABLE: declared_frame(table, rows)}
+
+
+def _exit_code(outcomes: _Outcomes, tables: Tables) -> ExitCode:
+    """Return how it ends: nothing can be said where no profile has GPU work or lost any."""
+    if not any(outcome.ranks for outcome in outcomes) and tables[_TABLE].empty:
+        return ExitCode.BAD_INPUT
+    limited = is_limited(tables) or any(outcome.reason is not None for outcome in outcomes)
+    return ExitCode.INCOMPLETE if limited else ExitCode.DONE
+
+
+def _lines(outcomes: _Outcomes, ranks: Sequence[Rank], tables: Tables) -> Iterator[str]:
+    for label, text in capture_facts(outcomes, ranks, {}, {}):
+        yield from wrapped(f"{label}: {plain(text)}", WIDTH, "", hanging="  ")
+    found = capture_findings(tables)
+    yield ""
+    if not found:
+        yield "Nothing is missing as far as this capture tells."
+    for finding in found:
+        yield from _finding_lines(finding)
+
+
+def _finding_lines(finding: Finding) -> Iterator[str]:
+    yield from wrapped(plain(finding.title), WIDTH, "", hanging="  ")
+    texts = [finding.details, finding.recommendation]
+    if finding.record:
+        texts.append(f"Record next time: {finding.record}")
+    for text in filter(None, texts):
+        yield from wrapped(plain(text), WIDTH, "  ", hanging="  ")

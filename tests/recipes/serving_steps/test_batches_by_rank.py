@@ -1,0 +1,39 @@
+"""The line on servers tells the batches of ranks where these differ, and who is the slowest."""
+
+from __future__ import annotations
+
+import pytest
+from quick_run import quick
+from rank_world import ATTENTION, COMBINE, RankWorld
+
+from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
+
+
+def line(folder, load, recipe="serving_steps"):
+    world = RankWorld(3)
+    for step in range(12):
+        some = [load(rank, step) for rank in range(3)]
+        world.begin(lambda rank, some=some: f"step[DECODE bs={some[rank]}]")
+        for rank, requests in enumerate(some):
+            world.run(rank, ATTENTION, 10_000 + 2_000 * requests)
+        world.meet(range(3), COMBINE, 12_000)
+        world.end()
+    return ANALYSIS.headline(quick(recipe, world.write(folder)))[0]
+
+
+@pytest.mark.parametrize(
+    ("load", "where", "requests"),
+    [
+        ((32, 70, 32), "(rank 1, the slowest)", "; rank 1: 70 requests, others 32"),
+        ((20, 30, 70), "(rank 2, the slowest)", "; 20 to 70 requests by rank"),
+        ((32, 32, 32), "(rank 0 of 3)", "; 32 requests"),
+    ],
+)
+def test_batches_by_rank(load, where, requests, tmp_path):
+    said = line(tmp_path, lambda rank, _: load[rank])
+    assert said.startswith(f"SGLang: 12 steps {where}: 12 decode ")
+    assert said.endswith(requests)
+
+
+def test_what_varies_is_no_rank_s(tmp_path):
+    assert " by rank" not in line(tmp_path, lambda rank, step: 8 + (29 * step + 17 * rank) % 60)

@@ -1,0 +1,52 @@
+"""`nsys-llm check`: what captures hold and lack, with its exit codes."""
+
+from __future__ import annotations
+
+from trace_builder import TraceBuilder
+
+from nsys_llm.run.cli import main
+
+MS = 1_000_000
+
+
+def capture(path, broken_n=0):
+    trace = TraceBuilder()
+    for start_ms in range(10, 20):
+        trace.kernel("gemm", start_ns=start_ms * MS, duration_ns=MS // 2)
+    for _ in range(broken_n):
+        trace.kernel("gemm", start_ns=0, duration_ns=0)
+    return trace.write_sqlite(path)
+
+
+def checked(capsys, *paths):
+    code = main(["check", *map(str, paths)])
+    printed = capsys.readouterr()
+    return code, " ".join(printed.out.split()), printed.err
+
+
+def test_a_whole_capture_is_fit(tmp_path, capsys):
+    code, shown, _ = checked(capsys, capture(tmp_path / "rank0.sqlite"))
+    assert code == 0
+    assert "1 with GPU work in 1 profile" in shown
+    assert "Nothing is missing" in shown
+
+
+def test_what_limits_it_is_said_with_its_count(tmp_path, capsys):
+    code, shown, _ = checked(capsys, capture(tmp_path / "rank0.sqlite", broken_n=3))
+    assert code == 3
+    assert "3 of 13 GPU operations have no usable times and are left out" in shown
+
+
+def test_of_what_cannot_be_read_nothing_can_be_said(tmp_path, capsys):
+    bad = tmp_path / "bad.sqlite"
+    bad.write_bytes(b"no database")
+    assert checked(capsys, bad)[0] == 2
+    code, _, told = checked(capsys, bad, capture(tmp_path / "rank0.sqlite"))
+    assert code == 3
+    assert "bad" in told
+
+
+def test_a_path_that_is_not_there_is_said(tmp_path, capsys):
+    code, _, told = checked(capsys, tmp_path / "nothing.sqlite")
+    assert code == 2
+    assert "does not exist" in told
