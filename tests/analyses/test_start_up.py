@@ -69,8 +69,8 @@ def test_what_is_idle_before_the_first_step_of_a_start_up_is_a_class_and_nobodys
     assert wall["idle"] == 10 * US + (STEPS - 1) * 20 * US
     assert wall.get("load", 0) == (busy_ns if begin is loading else 0)
     assert not [title for title in tables["findings"]["title"] if "start-up" in title.lower()]
-    devices = tables["causes"].query("cause == 'start_up'")
-    assert devices["idle_ns"].sum() == wall["start_up"]
+    causes = tables["rank_causes"].query("cause == 'start_up'")
+    assert causes["idle_ns"].sum() == wall["start_up"]
 
 
 def test_a_prompt_that_is_read_before_the_first_step_is_no_start_up(tmp_path):

@@ -168,7 +168,8 @@ def test_the_span_is_from_first_to_last_operation_and_the_classes_add_up_to_it(s
         assert (wall.span_start_ns, wall.span_end_ns) == span
         truth = walked(*rows.values(), wall.device_id)[span[0] : span[1]]
         assert wall.span_ns == len(truth)
-        assert wall.idle_ns == truth.count("idle")
+        # Between the copies of a load a program starts up.
+        assert wall.idle_ns + wall.start_up_ns == truth.count("idle")
         assert (wall.load_ns, wall.copies_ns) == (truth.count("load"), truth.count("copies"))
         assert wall.span_ns == (
             sum(wall.kernels_ns.values())
