@@ -71,14 +71,16 @@ def test_two_names_of_one_kind_of_work_are_steps_together(names, tmp_path):
     assert steps.name == " / ".join(sorted(names))
 
 
-@pytest.mark.parametrize("names", [("forward", "backward"), ("encoder", "decoder of images")])
+@pytest.mark.parametrize(
+    "names", [("forward", "backward"), ("eval_step", "train_step"), ("enc_a", "enc_b")]
+)
 def test_parts_of_a_step_are_not_steps_together(names, tmp_path):
     world = StepWorld(4)
     for step in range(6):
         with world.range(names[0]):
             world.launch("gemm", -1, took_ns=900)
         with world.range(names[1]):
-            same = "gemm" if names[0] == "forward" else "conv"
+            same = "conv" if names[0] == "enc_a" else "gemm"
             world.launch(same, step, took_ns=1_200)
     steps = found_in(world, tmp_path)
     assert (steps.name, len(steps)) == (names[1], 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -20,6 +21,8 @@ _LEAST: Final = 3
 _LEAST_NUMBERED: Final = 2
 #: What other names hold beside the largest to be steps as well, in percent of all; ours.
 _LEAST_BESIDE_PCT: Final = 10
+#: What tells batches in turn apart: ubatch_a and ubatch_b, micro0 and micro1.
+_PLACE: Final = re.compile(r"(?:(?<=[^A-Za-z0-9])[A-Za-z]|[0-9]+)$")
 
 
 class _Series(NamedTuple):
@@ -108,6 +111,8 @@ def _alike(
     codes = phases.codes(marked.names(np.array([first.rows[0], other.rows[0]])))
     if min(codes) >= 0:
         return all(phases.phases[code] in OF_BATCHES for code in codes)
+    if len({_PLACE.sub("", some.key) for some in (first, other)}) > 1:
+        return False  # an evaluation may run the kernels of training
     spans = ((marked.start_ns[some.rows], marked.end_ns[some.rows]) for some in (first, other))
     most = 100 * other.held_ns >= _LEAST_BESIDE_PCT * ops.launched_gpu_ns
     return max(codes) < 0 and most and of_a_kind(ops, *spans)
