@@ -22,8 +22,8 @@ from trace_builder import TraceBuilder
 
 GEMM = "sm90_xmma_gemm_bf16_tn_n"
 ATTENTION = "flash_fwd_splitkv_kernel"
-DISPATCH = "void deep_ep::intranode::dispatch<(int)8, (int)768, (int)8192>(int4 *, float *)"
-COMBINE = "void deep_ep::intranode::combine<__nv_bfloat16, (int)8, (int)768>(T1 *, float *)"
+DISPATCH = "void deep_ep::intranode::dispatch<(int)4, (int)768, (int)8192>(int4 *, float *)"
+COMBINE = "void deep_ep::intranode::combine<__nv_bfloat16, (int)4, (int)768>(T1 *, float *)"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 _LAUNCH_NS = 3_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nsys_llm.analyses.device.gap_sums import GapSums
-from nsys_llm.analyses.device.missing_work import MissingWork
+from nsys_llm.capture.unrecorded import Unrecorded
 from nsys_llm.numeric.distributions import HistogramByName, Spread
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.by_rank import merged_ranks
@@ -48,7 +48,7 @@ class IdleTimes:
         start_ns: Of the part; the report's own clock.
         window_ns: The part of it inside the windows.
         gap_ns: What of that no operation covers.
-        overhead_ns: What of that the profiler took.
+        overhead_ns: What of that the profiler took, or may be work that left no row.
     """
 
     start_ns: IntArray
@@ -65,7 +65,8 @@ class DeviceIdle:
     Attributes:
         early_ns: Idle time before operations that were launched before the capture began.
         transfers_n: Kernels that send to or receive from single peers, as stages do.
-        sums: Gaps by cause; None where the idle time is not known, as are the next two.
+        lost_ns: Time in gaps in which work may have run that left no row, without overhead_ns.
+        sums: Gaps by cause; None until they are added up.
         lengths: Of its gaps, one group.
         times: Idle time over time.
     """
@@ -79,16 +80,12 @@ class DeviceIdle:
     transfers_n: int
     gap_ns: int
     overhead_ns: int
+    lost_ns: int
     early_ns: int
     kernel_busy_ns: int
     sums: GapSums | None
-    lengths: Spread | None
+    lengths: Spread
     times: IdleTimes | None
-
-    @property
-    def known(self) -> bool:
-        """Whether its idle time is."""
-        return self.sums is not None
 
     @property
     def busy_ns(self) -> int:
@@ -102,18 +99,32 @@ class DeviceIdle:
 
     @property
     def idle_ns(self) -> int:
-        """What neither operations nor the profiler took of its window."""
-        return self.gap_ns - self.overhead_ns
+        """What neither operations nor the profiler took of its window, and is recorded."""
+        return self.gap_ns - self.overhead_ns - self.lost_ns
+
+
+@dataclass(frozen=True)
+class CopyCalls:
+    """Calls of a rank that copy or fill, see `nsys_llm.capture.unrecorded.Unrecorded`."""
+
+    copy_calls_n: int
+    copies_seen_n: int
+    copies_cut_n: int
+
+    @classmethod
+    def of(cls, work: Unrecorded) -> CopyCalls:
+        """Take them from what a process lacks."""
+        return cls(work.copy_calls_n, work.copies_seen_n, work.copies_cut_n)
 
 
 @dataclass(frozen=True)
 class RankIdle:
-    """One rank: its devices, sorted; its longest gaps; its patterns; what it cannot show."""
+    """One rank: its devices, sorted; its longest gaps; its patterns; its copies."""
 
     devices: tuple[DeviceIdle, ...]
     gaps: tuple[GapRow, ...]
     patterns: RankPatterns
-    missing: MissingWork
+    copies: CopyCalls
     host: HostPart | None = None
 
 

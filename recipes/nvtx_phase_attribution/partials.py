@@ -29,14 +29,14 @@ class RankPhases:
 
     Attributes:
         steps: None where there are none.
-        idle: By phase, see the table `phase_idle`; None where idle time is not known.
+        idle: By phase, see the table `phase_idle`.
         missing: Operations in no range, and their time, by kind, before any filter.
     """
 
     phases: SumsByKey
     ranges: RangeSums
     steps: StepRows | None
-    idle: SumsByKey | None
+    idle: SumsByKey
     attribution: SumsByKey
     missing: Mapping[str, tuple[int, int]]
     marks: RangeCounts

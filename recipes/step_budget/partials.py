@@ -107,7 +107,6 @@ class RankBudget:
     mark: tuple[str, ...]
     devices: tuple[DeviceBudget, ...]
     forest: PathForest
-    opaque_launches_n: int
     has_wait_rows: bool
     has_event_rows: bool
     clock_error_ns: int

@@ -95,7 +95,7 @@ class RankSums:
         held: When its devices were idle because of the profiler.
         graph_nodes_n: Operations inside CUDA graphs that were traced one by one.
         whole_graphs_n: CUDA graphs that were traced as a whole: kernels that are not seen.
-        opaque_launches_n: Graph launches whose work is not in the report.
+        unrecorded_n: Launches whose work is not in the report.
     """
 
     moves: MoveSums
@@ -109,7 +109,7 @@ class RankSums:
     held: HeldDevices
     graph_nodes_n: int
     whole_graphs_n: int
-    opaque_launches_n: int
+    unrecorded_n: int
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def trace_of(ops, calls, overheads):
         arrays = (np.array(column, dtype=np.int64) for column in columns)
         return Table(dict(zip(names, arrays, strict=True)))
 
+    launched = {row for *_, row in ops}
     kernels = table(
         ("start_ns", "end_ns", "launch_row", "correlation_id", "device_id", "demangled_name_id"),
         [(start, start + length, row, row, 0, 9) for start, length, row in ops],
@@ -78,8 +79,9 @@ def trace_of(ops, calls, overheads):
     tables = {
         "kernels": kernels,
         "api_calls": table(
-            ("start_ns", "end_ns", "global_tid", "name_id", "correlation_id"),
-            [(*call, row) for row, call in enumerate(calls)],
+            ("start_ns", "end_ns", "global_tid", "name_id", "correlation_id", "return_value"),
+            # What launched nothing has failed: else its work would be missing.
+            [(*call, row, row not in launched) for row, call in enumerate(calls)],
         ),
     }
     events = [(start, start + length, thread, kind, 9) for start, length, thread, kind in overheads]

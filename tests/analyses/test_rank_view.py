@@ -21,7 +21,7 @@ from nsys_llm.trace.selection import gpu_processes, select_rank
 
 #: What a view makes; of the gaps and the operations of a device, once each device.
 MADE = (
-    *("find_steps", "profiler_spans", "held_calls", "find_missing_work", "op_names", "map_lanes"),
+    *("find_steps", "profiler_spans", "held_calls", "unrecorded_of", "op_names", "map_lanes"),
     *("wall_layers", "sum_gaps"),
 )
 

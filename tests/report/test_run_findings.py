@@ -50,21 +50,6 @@ def test_of_many_missing_ranks_some_are_named_and_all_are_counted():
     assert len(finding.details) < 1000
 
 
-def test_graphs_that_left_no_work_are_a_finding_with_what_to_record():
-    rows = [
-        coverage(0, 1000, op="graph", opaque_graph_launches_n=1000),
-        coverage(1, 1000, op="graph", opaque_graph_launches_n=234),
-        coverage(2, 1000, op="graph", opaque_graph_launches_n=0),
-        coverage(2, 1000, op="kernel", opaque_graph_launches_n=None),
-    ]
-    (finding,) = findings_of(rows=rows)
-    assert (finding.rule, finding.kind) == ("opaque_graphs", CAPTURE)
-    assert finding.title.startswith("1,234 CUDA graph launches ")
-    assert "2 of 3 ranks" in finding.details
-    assert finding.record is not None
-    assert "--cuda-graph-trace=node" in finding.record
-
-
 @pytest.mark.parametrize(("attributed_ns", "fires"), [(699, True), (700, False), (701, False)])
 def test_low_coverage_begins_below_seventy_percent(attributed_ns, fires):
     findings = findings_of(rows=[coverage(0, attributed_ns)])

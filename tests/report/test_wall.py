@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from effort import nightly_but
-from planted import coverage, frame_of
+from planted import frame_of
 from results import rows, tables_of
 from trace_builder import TraceBuilder
 
@@ -32,6 +32,7 @@ WALL = DeviceWall(
     load_ns=0,
     copies_ns=0,
     profiler_ns=50,
+    not_recorded_ns=0,
     no_work_ns=0,
     start_up_ns=0,
     idle_ns=250,
@@ -156,13 +157,16 @@ def test_the_largest_class_bounds_the_run(some, expected):
     assert line_of(*some).bound.text == expected
 
 
-def test_time_in_which_graphs_ran_that_are_not_recorded_is_not_known():
-    some = [("compute", "gemm", 300), ("idle", None, 700)]
-    hidden = [coverage(0, 10, op="graph", opaque_graph_launches_n=3)]
-    assert line_of(*some, covered=hidden).bound.word == "bound not known"
-    # It makes no difference where it is little: a tenth of hidden work decides nothing.
-    some = [("compute", "gemm", 900), ("idle", None, 100)]
-    assert line_of(*some, covered=hidden).bound.word == "GPU-BOUND"
+def test_time_in_which_work_ran_that_is_not_recorded_is_not_known():
+    for lost, idle, word in (
+        (100, 100, "GPU-BOUND"),  # a tenth of hidden work decides nothing
+        (400, 250, "bound not known"),
+        (600, 100, "NOT RECORDED"),
+    ):
+        some = [("not_recorded", None, lost), ("idle", "host_sync", idle)]
+        line = line_of(("compute", "gemm", 1000 - lost - idle), *some)
+        assert line.bound.word == word
+        assert f"not recorded {lost / 10:.1f} %" in line.text
 
 
 def test_the_line_is_of_all_gpus_together():

@@ -154,22 +154,8 @@ def test_a_whole_graph_is_left_out_where_its_nodes_are_recorded():
     assert coverage["graph"].total_ns == 4 + 4
 
 
-def test_graph_launches_without_gpu_work_are_opaque():
-    calls = [call(1, 6, name_id=3), call(2, 5, name_id=3), call(3, 7)]
-    _, coverage = selected(trace(op(10, 12, 5), calls=calls))
-    assert coverage["graph"].opaque_graph_launches_n == 1
-    assert coverage["kernel"].opaque_graph_launches_n is None
-
-
-def test_graph_launches_that_the_capture_did_not_live_to_see_run_are_not_opaque():
-    calls = [call(1, 5, name_id=3), call(2, 6, name_id=3), call(3, 7)]
-    _, coverage = selected(trace(op(10, 12, 5), calls=calls))
-    assert coverage["graph"].opaque_graph_launches_n == 0
-
-
-def test_without_api_calls_nobody_knows_of_opaque_launches():
+def test_without_api_calls_every_launch_is_missing():
     _, coverage = selected(trace(op(10, 12, 5)))
-    assert coverage["graph"].opaque_graph_launches_n is None
     assert coverage["kernel"].api_missing_n == 1
 
 

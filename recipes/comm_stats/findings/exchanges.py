@@ -64,7 +64,7 @@ def _heavier(tables: Tables, place: int) -> Finding:
         which = f"The first {noun}"
     names = listed([str(rank) for rank in heavy])
     return RULES["unplaced_pipeline"].finding(
-        cause=Cause("stage", worst["rank"], worst["device_id"], note="unplaced"),
+        cause=Cause("stage", worst["rank"], worst["device_id"]),
         change=Change(
             "known", time_ns=bound_ns, sure_ns=(1 - first) * bound_ns, wall_classes=(COMPUTE,)
         ),

@@ -91,7 +91,7 @@ def map_devices(view: RankView) -> tuple[CommDevice, ...]:
 
 
 def _host_idle(view: RankView, device: int, windows: IntArray) -> HostIdle | None:
-    if view.missing_work.opaque_launches_n or not len(windows):
+    if not len(windows):
         return None
     ops = next(ops for ops in view.device_ops if ops.device_id == device)
     gaps = ops.gaps.inside(np.array([[windows[0, 0], windows[-1, 1]]]))

@@ -1,6 +1,6 @@
 """What idle_gaps reports: the answer in two sentences, and findings.
 
-Made from finished tables alone; devices whose idle time is not known have no part in it.
+Made from finished tables alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.host_words import host_sentence
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import rank_findings
-from nsys_llm.report.records import Tables, records
+from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.taxonomy.idle_causes import CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
@@ -28,9 +28,9 @@ _TOP_CAUSES: Final = 3
 def answer(tables: Tables) -> str:
     """Return why the GPU that is idle most was idle, in two sentences."""
     devices = tables["devices"]
-    known = devices[devices["known"] & (devices["window_ns"] > 0)]
+    known = devices[devices["window_ns"] > 0]
     if known.empty:
-        return _nothing_known(tables)
+        return nothing_ran(tables)
     row = records(known.loc[[known["idle_ns"].astype("int64").idxmax()]])[0]
     several = len(known) > 1
     share = format_percent(row["idle_pct"])
@@ -38,9 +38,9 @@ def answer(tables: Tables) -> str:
     first = (
         f"{where} is idle for {share} of the time ({format_ns(row['idle_ns'])} of "
         f"{format_ns(row['window_ns'])}) in {format_count(row['gaps_n'])} gaps of up to "
-        f"{format_ns(row['gap_max_ns'])}{_others(known, len(devices))}"
+        f"{format_ns(row['gap_max_ns'])}{_others(known)}{_lost(row)}"
     )
-    if not row["idle_ns"]:
+    if not row["idle_ns"] and not row["not_recorded_ns"]:
         return f"{where} is never idle. There is no idle time to explain."
     if row["idle_pct"] < LIMITS_PCT["low"]:
         return f"{first}. There is almost nothing to gain."
@@ -62,28 +62,16 @@ def findings(tables: Tables) -> list[Finding]:
     return [*cause_findings(tables), *rank_findings(tables), *capture_findings(tables)]
 
 
-def _others(known: pd.DataFrame, devices_n: int) -> str:
+def _others(devices: pd.DataFrame) -> str:
     """Return words about the other GPUs."""
-    words = ""
-    if len(known) > 1:
-        low, high = format_percent(known["idle_pct"].min()), format_percent(known["idle_pct"].max())
-        words = f"; the {counted(len(known), 'GPU')}: {low} to {high}"
-    if len(known) < devices_n:
-        words += f"; not known on {format_count(devices_n - len(known))} devices more"
-    return words
+    if len(devices) < 2:
+        return ""
+    shares = devices["idle_pct"]
+    low, high = format_percent(shares.min()), format_percent(shares.max())
+    return f"; the {counted(len(devices), 'GPU')}: {low} to {high}"
 
 
-def _nothing_known(tables: Tables) -> str:
-    devices = tables["devices"]
-    unknown = devices[~devices["known"]]
-    if unknown.empty:
-        return nothing_ran(tables)
-    cut = (unknown["graphs_cut_n"] == unknown["opaque_launches_n"]).all()
-    why = (
-        "the window reaches beyond the last operation, and CUDA graphs were running when "
-        "the capture ended. Leave out `--whole-capture`, or end the window there."
-        if cut
-        else "CUDA graphs were launched whose work is not in the profiles. Record them with "
-        "`--cuda-graph-trace=node`."
-    )
-    return f"Idle time is not known: {why}"
+def _lost(row: Record) -> str:
+    """Return words about the time of a GPU in which work may have run that left no row."""
+    lost_pct = percent(row["not_recorded_ns"], row["window_ns"])
+    return f"; {format_percent(lost_pct)} more is not recorded" if lost_pct else ""

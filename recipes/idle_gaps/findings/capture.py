@@ -17,7 +17,6 @@ def capture_findings(tables: Tables) -> list[Finding]:
     return [
         *_profiler(tables),
         *_unknown_launches(tables),
-        *_cut_graphs(tables),
         *_missing_copies(tables),
     ]
 
@@ -25,7 +24,7 @@ def capture_findings(tables: Tables) -> list[Finding]:
 def _profiler(tables: Tables) -> list[Finding]:
     devices = records(tables["devices"])
     shares = [(percent(row["overhead_ns"], row["window_ns"]), row) for row in devices]
-    shares = [(share, row) for share, row in shares if row["known"] and share >= PROFILER_PCT]
+    shares = [(share, row) for share, row in shares if share >= PROFILER_PCT]
     if not shares:
         return []
     _, row = max(shares, key=lambda item: item[0])
@@ -69,8 +68,6 @@ def _unknown_launches(tables: Tables) -> list[Finding]:
     unknown_ns = causes.groupby(list(_GPU), sort=True)["idle_ns"].sum()
     worst: tuple[int, float, Record] | None = None
     for row in records(tables["devices"]):
-        if not row["known"]:
-            continue
         # What was launched before the capture began is cut off: no setting records its launch.
         cut_ns = row["before_capture_ns"]
         open_ns = int(unknown_ns.get((row["rank"], row["device_id"]), 0)) - cut_ns
@@ -92,30 +89,6 @@ def _unknown_launches(tables: Tables) -> list[Finding]:
             rank=int(row["rank"]),
             device_id=int(row["device_id"]),
             impact_ns=open_ns,
-        )
-    ]
-
-
-def _cut_graphs(tables: Tables) -> list[Finding]:
-    """Say why idle time is not known where only the end of the capture cut graphs."""
-    columns = ["rank", "opaque_launches_n", "graphs_cut_n"]
-    ranks = tables["devices"][columns].drop_duplicates()
-    cut = ranks[ranks["graphs_cut_n"] > 0]
-    cut = cut[cut["graphs_cut_n"] == cut["opaque_launches_n"]]  # else opaque_graphs says it
-    if cut.empty:
-        return []
-    row, ranks_cut = (
-        records(cut.loc[[cut["graphs_cut_n"].idxmax()]])[0],
-        tuple(cut["rank"].tolist()),
-    )
-    return [
-        RULES["graphs_cut_at_end"].finding(
-            evidence=(
-                *cells("devices", row, ("rank",), ("graphs_cut_n",)),
-                claim(tables, "ranks_n", "devices", "rank", "distinct", rank=ranks_cut),
-            ),
-            ranks=ranks_cut,
-            rank=int(row["rank"]),
         )
     ]
 

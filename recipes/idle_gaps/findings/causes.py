@@ -110,8 +110,9 @@ def _with_call(made: Finding, cause: str, tables: Tables) -> Finding:
     rows = gaps[here & (gaps["cause"] == cause) & gaps["api"].notna()]
     if rows.empty:
         return made
-    advice = f"The host is in {quoted(str(rows['api'].iloc[0]))}. {made.recommendation}"
-    return replace(made, recommendation=advice)
+    call = quoted(str(rows["api"].iloc[0]))
+    advice = f"Keep buffers from step to step instead of {call} in the loop."
+    return replace(made, recommendation=f"{advice} {made.recommendation}")
 
 
 def _host(times: IdleByCause, tables: Tables) -> Finding | None:

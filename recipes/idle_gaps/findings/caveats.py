@@ -40,7 +40,7 @@ def _windows(tables: Tables) -> list[str]:
 
 def _kernel_only(tables: Tables) -> list[str]:
     devices = tables["devices"]
-    known = devices[devices["known"] & (devices["window_ns"] > 0)]
+    known = devices[devices["window_ns"] > 0]
     more = (known["kernel_only_idle_pct"] - known["idle_pct"]).dropna()
     if more.empty or more.max() < _KERNEL_ONLY_POINTS:
         return []

@@ -109,20 +109,6 @@ RULES: Final = rules_by_id(
         tables=("rank_causes", "devices", "coverage"),
     ),
     Rule(
-        "graphs_cut_at_end",
-        kind=CAPTURE,
-        scope="rank",
-        title="Idle time is unknown on {ranks_n:rank}: graphs were running when the capture ended",
-        details="{graphs_cut_n:launch|launches} of CUDA graphs on rank {rank} had left nothing "
-        "when the capture ended, and the window reaches beyond the last recorded operation, where "
-        "they may run.",
-        threshold="where all graphs without GPU work were cut by the end of the capture",
-        source=OURS,
-        recommendation="Leave out --whole-capture, or end --filter-time with the last operation: "
-        "up to there the idle time is known.",
-        tables=("devices", "coverage"),
-    ),
-    Rule(
         "copies_not_traced",
         kind=CAPTURE,
         scope="rank",
@@ -167,8 +153,8 @@ RULES: Final = rules_by_id(
         title="Memory is allocated in the loop: rank {rank}'s GPU idles {share_pct}",
         details=_DETAILS,
         lost="idle time in which the host allocates, pins or frees memory",
-        recommendation="Keep buffers from step to step, or take them from a pool: a preallocated "
-        "KV cache and workspaces, PyTorch's caching allocator (`expandable_segments:True` against "
+        recommendation="Allocate before the loop or from a pool: a preallocated KV "
+        "cache and workspaces, PyTorch's caching allocator (`expandable_segments:True` against "
         "fragmentation), cudaMallocAsync with a release threshold. cudaFree and cudaHostAlloc wait "
         "for the device.",
         record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",

@@ -13,6 +13,7 @@ from nsys_llm.numeric.intervals import (
     bounds,
     covered_ns,
     intersect_intervals,
+    merged_unions,
     total_length_ns,
 )
 from nsys_llm.numeric.time_bins import bin_edges
@@ -25,11 +26,13 @@ from ..partials import DeviceIdle, IdleTimes
 _PARTS: Final = 50
 
 
-def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) -> DeviceIdle:
+def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline) -> DeviceIdle:
     """Reduce one device to all but its `sums`."""
     windows, spans = ops.windows_ns, ops.gaps.spans
     start_ns, end_ns = bounds(windows)
-    overhead = intersect_intervals(host.profiler, spans)
+    overhead, lost = (
+        intersect_intervals(some, spans) for some in (host.profiler, host.not_recorded)
+    )
     counts = _lengths(spans)
     return DeviceIdle(
         device_id=ops.device_id,
@@ -41,11 +44,12 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) 
         transfers_n=_transfers_n(ops, names),
         gap_ns=total_length_ns(spans),
         overhead_ns=total_length_ns(overhead),
+        lost_ns=total_length_ns(lost),
         early_ns=_early_ns(ops, spans, overhead),
         kernel_busy_ns=ops.computing_ns,
         sums=None,
-        lengths=counts.spread(1) if known else None,
-        times=_times(windows, spans, overhead) if known and len(windows) else None,
+        lengths=counts.spread(1),
+        times=_times(windows, spans, merged_unions([overhead, lost])) if len(windows) else None,
     )
 
 

@@ -8,7 +8,7 @@ from nsys_llm.analyses.host.part import host_part
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 
-from ..partials import IdlePartial, RankIdle
+from ..partials import CopyCalls, IdlePartial, RankIdle
 from .devices import map_device
 from .gap_rows import top_gaps
 from .patterns import map_patterns
@@ -16,8 +16,7 @@ from .patterns import map_patterns
 
 def map_rank(view: RankView) -> IdlePartial:
     """Reduce one rank."""
-    trace, missing = view.trace, view.missing_work
-    known = missing.opaque_launches_n == 0
+    trace = view.trace
     lined_up, host = concurrently(
         sum(map(len, trace.unfiltered.values())), lambda: view.device_ops, lambda: view.host
     )
@@ -26,10 +25,10 @@ def map_rank(view: RankView) -> IdlePartial:
     sums, devices = concurrently(
         gaps_n,
         lambda: view.gap_sums,
-        lambda: [map_device(ops, names, host, known) for ops in lined_up],
+        lambda: [map_device(ops, names, host) for ops in lined_up],
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
-    named = [(ops, gap_sums.named) for ops, gap_sums in zip(lined_up, sums, strict=False)]
+    named = [(ops, gap_sums.named) for ops, gap_sums in zip(lined_up, sums, strict=True)]
     (patterns, lengths), gaps = concurrently(
         gaps_n,
         lambda: map_patterns(named, names),
@@ -39,16 +38,15 @@ def map_rank(view: RankView) -> IdlePartial:
             for gap in top_gaps(trace, ops, names, host, view.records, view.options)
         ],
     )
-    if known:
-        devices = [
-            replace(device, sums=gap_sums.without_names())
-            for device, gap_sums in zip(devices, sums, strict=True)
-        ]
+    devices = [
+        replace(device, sums=gap_sums.without_names())
+        for device, gap_sums in zip(devices, sums, strict=True)
+    ]
     rank_idle = RankIdle(
         devices=tuple(devices),
         gaps=tuple(gaps),
         patterns=patterns,
-        missing=missing,
+        copies=CopyCalls.of(view.unrecorded),
         host=host_part(view),
     )
     view.release("device_ops")

@@ -20,7 +20,7 @@ from nsys_llm.report.columns import (
 )
 from nsys_llm.report.host_tables import host_tables
 from nsys_llm.report.outputs import Cells
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N, PROFILER_OVERHEAD
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
 from nsys_llm.trace.identity import Rank
 
 from ..partials import DeviceIdle, IdlePartial, IdleTimes, RankIdle
@@ -44,7 +44,6 @@ _OF_DEVICE: Final = (
     "kernel_busy_ns",
     "copy_only_ns",
     "overhead_ns",
-    "known",
 )
 
 
@@ -73,7 +72,8 @@ def _device_rows(devices: _DeviceRows) -> list[dict[str, Any]]:
         {
             **of_rank(rank),
             **{name: getattr(device, name) for name in _OF_DEVICE},
-            **asdict(idle.missing),
+            "not_recorded_ns": device.lost_ns,
+            **asdict(idle.copies),
             **_statistics(device),
         }
         for rank, idle, device in devices
@@ -81,12 +81,9 @@ def _device_rows(devices: _DeviceRows) -> list[dict[str, Any]]:
 
 
 def _statistics(device: DeviceIdle) -> dict[str, float | None]:
-    """Return what is known of a device only where its idle time is; else nothing."""
     sums, lengths, window_ns = device.sums, device.lengths, device.window_ns
-    if sums is None or lengths is None:
-        return {}
-    kernel_only_ns = window_ns - device.kernel_busy_ns - device.overhead_ns
-    certain_ns = int(sums.certain_ns[:IDLE_CAUSES_N].sum())
+    kernel_only_ns = window_ns - device.kernel_busy_ns - device.overhead_ns - device.lost_ns
+    certain_ns = 0 if sums is None else int(sums.certain_ns[:IDLE_CAUSES_N].sum())
     gaps_n = int(lengths.moments.n[0])
     percentiles = interpolate(lengths.order)[0]
     return {
@@ -120,7 +117,7 @@ def _cause_columns(known: _Known) -> Columns:
         np.array([getattr(some, name) for some in devices], dtype=np.int64)[device]
         for name in ("device_id", "idle_ns", "window_ns")
     )
-    overhead = cause == PROFILER_OVERHEAD
+    overhead = cause >= IDLE_CAUSES_N
     idle = np.where(overhead, 0, time_ns[place])
     return {
         **rank_columns([(rank, n) for (rank, _, _), n in zip(known, rows_n, strict=True)]),

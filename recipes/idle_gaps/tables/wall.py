@@ -15,7 +15,7 @@ from ..partials import IdlePartial
 def wall_details(
     partial: IdlePartial, _ranks: Sequence[Rank], _walls: Walls, _options: Mapping[str, Any]
 ) -> WallDetails:
-    """Return the idle time of each device by cause; none where it is not known."""
+    """Return the idle time of each device by cause."""
     return {
         (key, device.device_id): idle_details(device.sums.time_ns)
         for key, rank in partial.ranks.items()

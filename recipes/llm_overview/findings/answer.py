@@ -45,7 +45,7 @@ def answer(tables: Tables) -> str:
     if not tables["ranks"]["span_ns"].any():
         return nothing_ran(tables)
     if not rows and (unknown := unmatched_line(tables)):
-        return f"Profile first what no rule knows. {unknown[0].partition(': ncu')[0]}."
+        return f"Profile first what matches no rule. {unknown[0].partition(': ncu')[0]}."
     if not rows:
         nothing = "No recipe found anything whose fix would gain 1 % of a GPU's time or more"
         return f"{nothing}{_where_time_goes(tables)}."

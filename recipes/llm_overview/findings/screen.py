@@ -57,6 +57,7 @@ def screen(tables: Tables) -> Screen | None:
     uneven, little = _uneven_steps(gpus, unit), [little_work(tables)]
     if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
         little = []
+    little = [*_unrecorded_steps(gpus, unit), *filter(None, little)]
     if step_ns is None or uneven:
         facts += uneven or _few_steps(gpus, unit)
         words, span_ns = ", ".join([*facts, *little]), float(max(spans))
@@ -69,6 +70,14 @@ def screen(tables: Tables) -> Screen | None:
     steps = words if least == most else f"{least} to {words}"
     facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}", *little]
     return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust, lines=lines)
+
+
+def _unrecorded_steps(gpus: Sequence[Record], unit: str) -> list[str]:
+    """Return how many steps launched work that left no row, on the GPU with most of them."""
+    row = max(gpus, key=lambda gpu: gpu["unrecorded_n"] or 0)
+    if not row["unrecorded_n"]:
+        return []
+    return [f"{row['unrecorded_n']} of {counted(row['every_step_n'], unit)} not recorded"]
 
 
 def unmatched_line(tables: Tables) -> tuple[str, ...]:

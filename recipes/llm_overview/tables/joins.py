@@ -85,7 +85,8 @@ def _is_waited_for(waiting: Opportunity, other: Opportunity, *_: object) -> bool
 
 def _waits_for_stage(transfer: Opportunity, stage: Opportunity, *_: object) -> bool:
     """Who sends to whom is not known, and half of that time is known to be waiting."""
-    waits_ns = stage.lead[1].impact_ns if stage.cause.note == "unplaced" else 0
+    finding = stage.lead[1]
+    waits_ns = finding.impact_ns if finding.rule == "unplaced_pipeline" else 0
     return 2 * waits_ns >= max(transfer.price.bound_ns or 0, 1)
 
 

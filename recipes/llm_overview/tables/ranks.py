@@ -29,6 +29,9 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
             **{f"{name}_ns": getattr(gpu, f"{name}_ns") for name in WALL_CLASSES},
             "compute_pct": 100.0 * gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
         }
+        step = walls[rank.key].step
+        if job and step and rank.key not in job.others:
+            row |= {"every_step_n": step.steps_n, "unrecorded_n": step.unrecorded_n}
         work = gpu.work
         if job and rank.key not in job.others and work and work.has_steps and work.whole.any():
             whole_ns = work.whole_ns

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
 from nsys_llm.numeric.grouping import exact_sums
-from nsys_llm.numeric.intervals import IntArray, clipped_lengths
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, merged_unions
 from nsys_llm.trace.device_ops import device_windows
 
 from .rank_ops import RankOps
@@ -20,15 +20,14 @@ from .sums_by_key import SumsByKey
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
-def map_idle(view: RankView, ops: RankOps) -> SumsByKey | None:
-    """Add up the gaps of one rank by phase; None where idle time is not known."""
-    if view.missing_work.opaque_launches_n:
-        return None
+def map_idle(view: RankView, ops: RankOps) -> SumsByKey:
+    """Add up the gaps of one rank by phase."""
+    apart = merged_unions([view.profiler, view.not_recorded])
     sums = _PhaseGaps(*np.zeros((3, len(ops.phase_names)), dtype=np.int64))
     rows = ops.ranged.by_device(ops.ranged.device)
     for device in view.trace.device_ids:
         windows, _ = device_windows(view.trace, device)
-        sums.add_device(ops, rows[device], windows, view.profiler)
+        sums.add_device(ops, rows[device], windows, apart)
     columns = {"gaps_n": sums.gaps_n, "idle_ns": sums.idle_ns, "within_ns": sums.within_ns}
     return SumsByKey.of([(name,) for name in ops.phase_names], columns)
 
@@ -46,7 +45,7 @@ class _PhaseGaps:
     within_ns: IntArray
 
     def add_device(
-        self, ops: RankOps, rows: IntArray | slice, windows: IntArray, profiler: IntArray
+        self, ops: RankOps, rows: IntArray | slice, windows: IntArray, apart: IntArray
     ) -> None:
         every = ops.ranged.every
         starts, ends, phase = every.start_ns[rows], every.end_ns[rows], ops.every_phase[rows]
@@ -60,10 +59,10 @@ class _PhaseGaps:
         if phase.size:
             order = start_order(starts, ties)
             for gaps in gap_blocks(starts, ends, order, windows):
-                self._add(gaps, profiler, phase, order)
+                self._add(gaps, apart, phase, order)
 
     def _add(
-        self, gaps: Gaps, profiler: IntArray, phase: npt.NDArray[np.int32], order: IntArray | None
+        self, gaps: Gaps, apart: IntArray, phase: npt.NDArray[np.int32], order: IntArray | None
     ) -> None:
         def phase_at(place: Positions) -> IntArray:
             return phase[place if order is None else order[place]].astype(np.int64)
@@ -72,7 +71,7 @@ class _PhaseGaps:
         of_gap = phase_at(np.where(gaps.after < 0, gaps.before, gaps.after))
         same = (gaps.before >= 0) & (phase_at(gaps.before) == of_gap)
         idle = gaps.end_ns - gaps.start_ns
-        idle = idle - clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
+        idle = idle - clipped_lengths(gaps.start_ns, gaps.end_ns, apart)
         self.gaps_n[:] += np.bincount(of_gap, minlength=phases_n)
         self.idle_ns[:] += exact_sums(of_gap, idle, phases_n)
         self.within_ns[:] += exact_sums(of_gap[same], idle[same], phases_n)

@@ -12,7 +12,6 @@ from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import MIXED, Classification, detect_engine, load_rules
 
 from ..partials import PhasePartial
-from ..per_rank.sums_by_key import SumsByKey
 from .phases import PhaseFrames
 from .rank_frames import Parts, sums_frame
 
@@ -108,7 +107,7 @@ def _shares(rows: pd.DataFrame) -> Columns:
 
 
 def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
-    rows = sums_frame(parts, lambda part: part.idle or SumsByKey(), ["phase"])
+    rows = sums_frame(parts, lambda part: part.idle, ["phase"])
     if rows.empty:
         return {}
     names = ["gaps_n", "idle_ns", "within_ns"]

@@ -8,13 +8,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED, phase_map
 
-from ..per_rank.sums_by_key import SumsByKey
 from .rank_frames import Parts, sums_frame
 
 #: GPU time of no phase.
@@ -52,7 +50,7 @@ class PhaseFrames:
         known = phase_map(options["phase_map"]).phases
         sums = frame.groupby("phase", sort=True)[["gpu_ns", "instances_n"]].sum()
         # With a filter, work of a phase that it leaves out may end a gap.
-        gaps = sums_frame(parts, lambda part: part.idle or SumsByKey(), ["phase"])
+        gaps = sums_frame(parts, lambda part: part.idle, ["phase"])
         ended = set(gaps.loc[gaps["gaps_n"] > 0, "phase"]) if len(gaps) else set()
         time_ns = {name: int(sums.loc[name, "gpu_ns"]) for name in sums.index}
         used = [
@@ -83,12 +81,10 @@ def _idle_ns(frame: pd.DataFrame, parts: Parts) -> IntArray:
     idle_of = {
         (at, phase): int(ns)
         for at, (_, part) in enumerate(parts)
-        if part.idle is not None
         for (phase,), ns in zip(part.idle.keys, part.idle.sums["idle_ns"], strict=True)
     }
     rows = zip(frame["at"].tolist(), frame["phase"].tolist(), strict=True)
-    missing = [NULL_INT if part.idle is None else 0 for _, part in parts]
-    return np.array([idle_of.get(key, missing[key[0]]) for key in rows], dtype=np.int64)
+    return np.array([idle_of.get(key, 0) for key in rows], dtype=np.int64)
 
 
 def _phases(frames: PhaseFrames) -> Columns:
@@ -97,7 +93,6 @@ def _phases(frames: PhaseFrames) -> Columns:
     code = rows["code"].to_numpy(dtype=np.int64)
     sums = {name: summed(code, rows[name].to_numpy(dtype=np.int64), n) for name in _SUMS}
     idle_ns = rows["idle_ns"].to_numpy(dtype=np.int64)
-    unknown = bool((idle_ns == NULL_INT).any())
     mapped = np.array([name not in REST for name in names], dtype=bool)
     return {
         "phase": names,
@@ -107,7 +102,7 @@ def _phases(frames: PhaseFrames) -> Columns:
         **sums,
         "work_ns": sums["gpu_ns"] - sums["communication_ns"],
         "gpu_pct": percent(sums["gpu_ns"], int(sums["gpu_ns"].sum())),
-        "idle_ns": [None] * n if unknown else summed(code, idle_ns, n),
+        "idle_ns": summed(code, idle_ns, n),
     }
 
 

@@ -66,8 +66,6 @@ def map_step_classes(view: RankView, times: StepTimes) -> StepClasses | None:
 def _idle_groups(view: RankView, device_id: int, spans: IntArray) -> dict[str, IntArray]:
     """Return the idle time of spans by group of causes that are known."""
     groups: dict[str, IntArray] = {}
-    if view.missing_work.opaque_launches_n:
-        return groups
     for device in view.device_ops:
         if device.device_id == device_id:
             idle_ns = idle_causes_ns(view, device, spans)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.records import Tables, records
-from nsys_llm.view.text import format_count, format_ns, quoted
+from nsys_llm.view.text import format_ns, quoted
 
 from .on_path import step_unit
 
@@ -19,12 +19,6 @@ def caveats(tables: Tables) -> list[str]:
     texts = _overlapping(tables)
     if len(ranks) and (reasons := ranks["reason"].dropna()).size:
         texts.append(f"There are no steps of the job: {reasons.iloc[0]}.")
-    opaque_n = int(ranks["opaque_launches_n"].sum())
-    if opaque_n:
-        texts.append(
-            f"The work of {format_count(opaque_n)} graph launches is not recorded; what waited for "
-            "it is charged to something else. Record it with `--cuda-graph-trace=node`."
-        )
     if len(ranks) and not ranks["event_rows"].any():
         texts.append(
             "CUDA events were not recorded, so waits between streams are inferred and marked as "

@@ -57,7 +57,6 @@ def map_rank(view: RankView) -> BudgetPartial:
         mark=marks,
         devices=devices,
         forest=forest,
-        opaque_launches_n=view.missing_work.opaque_launches_n,
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
         clock_error_ns=host.clock_error_ns,

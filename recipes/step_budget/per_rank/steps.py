@@ -10,7 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.critical_path.path.ops import PathOps
-from nsys_llm.analyses.steps.steps import COUNTED, CUT, FILTERED, WARMUP, Steps
+from nsys_llm.analyses.steps.steps import (
+    COUNTED,
+    CUT,
+    FILTERED,
+    NOT_RECORDED,
+    WARMUP,
+    Steps,
+)
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -59,6 +66,7 @@ def step_marks(
     marks = np.full(steps.n, COUNTED, dtype=object)
     marks[steps.detected.warmup] = WARMUP
     marks[~steps.detected.full] = CUT
+    marks[steps.detected.unrecorded] = NOT_RECORDED
     marks[~chosen] = FILTERED
     return tuple(marks.tolist())
 

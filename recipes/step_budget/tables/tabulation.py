@@ -95,7 +95,6 @@ def _edge_columns(
         "steps_n": [len(budget.mark) for _, budget in rows],
         "wait_rows": [budget.has_wait_rows for _, budget in rows],
         "event_rows": [budget.has_event_rows for _, budget in rows],
-        "opaque_launches_n": [budget.opaque_launches_n for _, budget in rows],
         "clock_error_ns": [budget.clock_error_ns for _, budget in rows],
         "repeated_copies_n": [budget.copies.copies_n for _, budget in rows],
         "repeated_bytes": [budget.copies.size_bytes for _, budget in rows],

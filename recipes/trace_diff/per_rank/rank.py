@@ -38,7 +38,6 @@ def map_rank(view: RankView) -> DiffPartial:
     durations = kernels["end_ns"] - kernels["start_ns"]
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
     times = phase_times(trace, options)
-    opaque_n = view.missing_work.opaque_launches_n
     operations = [trace.tables[name] for name in ("kernels", *MOVE_TABLES)]
     rank_walls = RankWalls(view, launches)
     walls = rank_walls.of(view.steps)
@@ -46,7 +45,7 @@ def map_rank(view: RankView) -> DiffPartial:
         moves=move_sums(trace),
         apis=_apis(trace),
         phases=by_name(times.phases, times.ops_n, times.gpu_ns),
-        devices=_devices(trace, launches, rank_walls.idle if opaque_n == 0 else {}),
+        devices=_devices(trace, launches, rank_walls.idle),
         walls=walls,
         nameless=_nameless(trace, rank_walls, view.steps),
         whole=None if walls.name is None else rank_walls.of(None),
@@ -54,7 +53,7 @@ def map_rank(view: RankView) -> DiffPartial:
         held=map_held(view),
         graph_nodes_n=sum(int(is_graph_node(ops).sum()) for ops in operations),
         whole_graphs_n=len(trace.tables["graph_traces"]),
-        opaque_launches_n=opaque_n,
+        unrecorded_n=len(view.unrecorded.lost),
     )
     host = call_times(trace), range_times(trace)
     part = SidePart({rank: sums}, launches.keys, total_ns, counts, *host)

@@ -190,11 +190,11 @@ def _captures(runs: Runs) -> Iterator[Check]:
         same="alike",
     )  # fmt: skip
 
-    missing = [sum(sums.opaque_launches_n for _, sums in run.ranks) for run in runs.compared]
+    missing = [sum(sums.unrecorded_n for _, sums in run.ranks) for run in runs.compared]
     yield check_row(
         "GPU work not in the report",
-        [f"{format_count(n)} graph launches" for n in missing],
-        (any(missing), ALL, "GPU work is missing; record with --cuda-graph-trace=node"),
+        [counted(n, "launch", "launches") for n in missing],
+        (any(missing), ALL, "GPU work is missing: see the table capture"),
         same="all launched work is there",
     )
     yield from facts

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from nsys_llm.analyses.collectives.lanes import LaneRows, map_lanes
 from nsys_llm.analyses.device.dependents import Dependents, dependents
 from nsys_llm.analyses.device.gap_sums import GapSums, sum_gaps
 from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.device.missing_work import MissingWork, find_missing_work
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
 from nsys_llm.analyses.host.states import HostRecords, has_host_records
 from nsys_llm.analyses.steps.finder import find_steps
@@ -23,10 +24,11 @@ from nsys_llm.analyses.steps.of_rank import device_steps
 from nsys_llm.analyses.steps.start_up import start_up_spans
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.capture.unrecorded import Unrecorded, unrecorded_of
+from nsys_llm.numeric.intervals import IntArray, merged_unions
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import LARGEST_TIME_NS, RankTrace
 from nsys_llm.trace.steps import DeviceSteps
 
 
@@ -54,7 +56,7 @@ class RankView:
     def steps(self) -> Steps | None:
         """Its steps, whatever the filters leave; None where there are none."""
         marked = self.marked if has_host_records(self.trace) else None
-        steps = find_steps(self.trace, self.options, marked)
+        steps = find_steps(self.trace, self.options, marked, self.unrecorded.lost)
         name, warmup_n = self.options.get(AGREED, {}).get(self.key.side, (None, 0))
         if steps is None or steps.name != name:
             return steps
@@ -88,7 +90,8 @@ class RankView:
     @cached_property
     def host(self) -> HostTimeline:
         """The calls of its threads."""
-        return HostTimeline.of(self.trace, self.profiler, self.no_work, self.start_up)
+        spans = self.no_work, self.not_recorded, self.start_up
+        return HostTimeline.of(self.trace, self.profiler, *spans)
 
     @cached_property
     def records(self) -> HostRecords:
@@ -101,9 +104,21 @@ class RankView:
         return held_calls(self.trace, self.trace.host_calls("api_calls")[0])
 
     @cached_property
-    def missing_work(self) -> MissingWork:
-        """What the profile does not hold of its GPU work."""
-        return find_missing_work(self.trace, whole_capture=self.whole_capture)
+    def unrecorded(self) -> Unrecorded:
+        """Its launch calls that left no row."""
+        return unrecorded_of(self.trace)
+
+    @cached_property
+    def not_recorded(self) -> IntArray:
+        """When work may have run that left no row: shape (n, 2), sorted and disjoint.
+
+        Also after the last operation, where launches may have run after the end of the capture.
+        """
+        work = self.unrecorded
+        if not work.late_n:
+            return work.spans
+        end_ns = max(work.late_ns, self.trace.last_end_ns)
+        return merged_unions([work.spans, np.array([[end_ns, LARGEST_TIME_NS]], dtype=np.int64)])
 
     @cached_property
     def dependents(self) -> Dependents:
@@ -125,9 +140,7 @@ class RankView:
 
     @cached_property
     def gap_sums(self) -> tuple[GapSums, ...]:
-        """The gaps of `device_ops`, added up; empty where idle time is not known."""
-        if self.missing_work.opaque_launches_n:
-            return ()
+        """The gaps of `device_ops`, added up."""
         return tuple(sum_gaps(ops.gaps, ops.launch_row, self.host) for ops in self.device_ops)
 
     @cached_property
@@ -143,7 +156,8 @@ class RankView:
     @cached_property
     def wall_layers(self) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
         """The full names of its kernels, and the layers of the wall split of each device."""
-        return wall_layers(self.trace, self.profiler, self.no_work, self.start_up)
+        spans = self.profiler, self.not_recorded, self.no_work, self.start_up
+        return wall_layers(self.trace, spans)
 
     def release(self, *names: str) -> None:
         """Forget what is no longer needed; asked for again, it is made again."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
+from nsys_llm.capture.diagnostics import diagnostics
+from nsys_llm.capture.unrecorded import Unrecorded
+from nsys_llm.capture.work_statements import LACKING, work_statements
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.profile.capture import CaptureFacts
@@ -17,10 +21,24 @@ from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 from nsys_llm.trace.statements import Statement
 
 
-def profile_statements(trace: Trace, facts: CaptureFacts) -> tuple[Statement, ...]:
-    """Return the statements on a profile, of all its processes and before any filter."""
+def profile_statements(
+    trace: Trace, facts: CaptureFacts, known: Mapping[int, Unrecorded] = MappingProxyType({})
+) -> tuple[Statement, ...]:
+    """Return the statements on a profile, of all its processes and before any filter.
+
+    Args:
+        known: What some processes lack, by globalPid, where that is known already.
+    """
+    missing = tuple(work_statements(trace, known))
+    lacking = {said.process for said in missing if said.process and said.kind in LACKING}
     unknown = (Statement("unknown_table", 1, name=name) for _, name in facts.unknown_tables)
-    return (*_broken_times(trace), *_migrations(trace), *unknown)
+    return (
+        *_broken_times(trace),
+        *_migrations(trace),
+        *unknown,
+        *missing,
+        *diagnostics(trace, lacking),
+    )
 
 
 def _broken_times(trace: Trace) -> Iterator[Statement]:

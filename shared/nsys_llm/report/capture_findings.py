@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -10,6 +11,7 @@ import pandas as pd
 from nsys_llm.report.capture_texts import KINDS, RULES
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables
+from nsys_llm.report.work_findings import lost_work, silent_processes
 from nsys_llm.view.text import quoted
 
 _MOST_NAMED: Final = 5
@@ -18,7 +20,17 @@ _MOST_NAMED: Final = 5
 def capture_findings(tables: Tables) -> list[Finding]:
     """Return a remark for each kind of statement in the table `capture`."""
     there = set(tables["capture"]["kind"].tolist())
-    return [_said(kind, tables) for kind in KINDS if kind in there]
+    own = {"silent_processes": silent_processes, "lost_work": lost_work}
+    return [
+        own[kind](tables) if kind in own else _said(kind, tables)
+        for kind in KINDS
+        if kind in there and kind in RULES
+    ]
+
+
+def limiting(findings: Iterable[Finding]) -> Finding | None:
+    """Return the first remark that limits what can be said of a run; None where none does."""
+    return next((some for some in findings if some.rule in KINDS and KINDS[some.rule].limits), None)
 
 
 def _said(kind: str, tables: Tables) -> Finding:
@@ -28,7 +40,7 @@ def _said(kind: str, tables: Tables) -> Finding:
         f"{quoted(name)}" if kind == "unknown_table" else f"{count:,} {name}"
         for name, count in by_name.items()
     )
-    fields = {"names": _named(rows), "kinds": kinds}
+    fields = {"names": named_files(rows), "kinds": kinds}
     return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
 
 
@@ -39,12 +51,14 @@ def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:
         of("count_n", "capture", "count_n", kind=kind),
         of("of_n", "capture", "of_n", kind=kind),
         of("files_n", "capture", "file", "distinct", kind=kind),
+        of("processes_n", "capture", "pid", "count", kind=kind),
         of("first_ns", "capture", "start_ns", "min", kind=kind),
         of("last_ns", "capture", "end_ns", "max", kind=kind),
     )
 
 
-def _named(rows: pd.DataFrame) -> str:
+def named_files(rows: pd.DataFrame) -> str:
+    """Return the inputs that some statements are about."""
     files = list(dict.fromkeys(rows["file"]))
     more_n = len(files) - _MOST_NAMED
     return ", ".join(map(quoted, files[:_MOST_NAMED])) + f" and {more_n:,} more" * (more_n > 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.rules import OURS, Rule, rules_by_id
+from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
 
 
@@ -26,13 +26,82 @@ class Kind:
 
 #: By kind, in the order in which they are said.
 KINDS: Final[Mapping[str, Kind]] = {
+    "silent_processes": Kind(limits=True, follows="no rank can be compared with them"),
+    "silent_work": Kind(limits=True, follows="this process is in no number"),
+    "lost_work": Kind(limits=True, follows="what looks idle there may be none"),
+    "unawaited_work": Kind(limits=False, follows="this process is in no number"),
     "broken_times": Kind(limits=True, follows="these operations are in no number"),
     "unknown_table": Kind(limits=True, follows="what it holds is in no number"),
     "page_migrations": Kind(limits=False, follows="no call launches them"),
+    "cut_work": Kind(limits=False, follows="their work is in no number"),
+    "nsys_message": Kind(limits=False, follows="it may be why work is missing"),
+    "unknown_messages": Kind(limits=False, follows="nothing"),
 }
 
-#: By kind.
+#: By kind; of the others another one's sentence tells.
 RULES: Final = rules_by_id(
+    Rule(
+        "silent_processes",
+        scope="run",
+        kind=CAPTURE,
+        title="{silent_n} of {all_n:process|processes} launched {launches_n:{unit}} that "
+        "{launches_n:=was|were} not recorded",
+        details="The calls are there, and no row of their work.[ Nsight Systems itself says: "
+        "{reasons}.]{then} Processes: {names}.",
+        threshold="a process launched work that must have ended inside the capture, and has no row",
+        source=OURS,
+        recommendation="{advice}",
+        record="--trace=cuda,nvtx --trace-fork-before-exec=true",
+        tables=("capture",),
+        cases={
+            "only": Case(
+                title="{launches_n:{unit}} {launches_n:=was|were} launched, and none was recorded"
+            ),
+            "some": Case(
+                title="{silent_n:process|processes} launched {launches_n:{unit}} that "
+                "{launches_n:=was|were} not recorded"
+            ),
+        },
+    ),
+    Rule(
+        "lost_work",
+        scope="run",
+        kind=CAPTURE,
+        title="{lost_n:{unit}}{whose} {lost_n:=was|were} launched and not recorded"
+        "[, on {lost_ranks_n:rank}][, between {first_ns} and {last_ns}]",
+        details="Each must have ended before the capture did.[ Nsight Systems itself says: "
+        "{reasons}.] Idle time meanwhile is not recorded: it has no cause and no gain, and steps "
+        "with such launches are in no statistic. Processes: {names}.",
+        threshold="a launch left no row, and later work of its stream did, or was waited for",
+        source=OURS,
+        recommendation="{advice}",
+        record="--cuda-flush-interval=100",
+        tables=("capture",),
+    ),
+    Rule(
+        "unawaited_work",
+        scope="run",
+        kind=CAPTURE,
+        title="{count_n:launch|launches} of {processes_n:process|processes} without any row may "
+        "have run only after the end of the capture",
+        details="{names}: nothing in the capture waits for that work.",
+        threshold="a process launched work, has no row, and waits for none of it",
+        source=OURS,
+        recommendation="If these processes work in the capture, record longer.",
+        tables=("capture",),
+    ),
+    Rule(
+        "cut_work",
+        scope="run",
+        kind=CAPTURE,
+        title="{count_n:launch|launches} may have run only after the end of the capture",
+        details="{names}: nothing shows that this work had ended before. It is no part of any "
+        "number.",
+        threshold="a launch left no row, and nothing shows that its work ended in the capture",
+        source=OURS,
+        recommendation="Nothing is wrong with that: a capture ends in the midst of work.",
+        tables=("capture",),
+    ),
     Rule(
         "broken_times",
         scope="run",

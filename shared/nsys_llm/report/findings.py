@@ -31,10 +31,11 @@ SEVERITIES: Final = ("high", "medium", "low", TAIL)
 
 #: Rules on what a run does not hold: they are read first, because they qualify all others.
 INCOMPLETE: Final = (
+    "silent_processes",
     "missing_ranks",
+    "lost_work",
     "unrelated_profiles",
     "no_gpu_work",
-    "opaque_graphs",
     "broken_times",
     "unknown_table",
     "unrecorded_work",

@@ -9,7 +9,16 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import TAIL, Price, bound_words, sure_word
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
-from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
+from nsys_llm.report.summary import (
+    BELOW,
+    HEIGHT,
+    WIDTH,
+    answer_lines,
+    fitted_parts,
+    limit_lines,
+    plain,
+    wrapped,
+)
 from nsys_llm.view.text import (
     counted,
     format_ns,
@@ -36,7 +45,8 @@ def first_screen_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
-    lines = _title(report, screen, width)
+    limits = limit_lines(report, width)
+    lines = [*limits, *_title(report, screen, width)]
     if screen.verdict:
         lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
@@ -44,7 +54,7 @@ def first_screen_lines(
     for text in screen.lines:
         lines += wrapped(plain(text), width, "  ", hanging="    ")
     trust = []
-    if screen.trust:
+    if screen.trust and not limits:
         text = f"trust  {plain(screen.trust).rstrip('.')}"
         trust = wrapped(text, width, "", hanging=" " * 7, most=_MOST_LINES["trust"])
         rest_n = len(report.caveats) + len(report.remarks) - 1

@@ -37,6 +37,7 @@ from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings, why_unrelated, without_comparisons
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.wall_line import WallLine, wall_lines
+from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import format_ns, quoted, spans
 
 #: Renders a text.
@@ -124,7 +125,7 @@ NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do
 def all_findings(run: Run, tables: Tables) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
     findings = run.analysis.findings(tables)
-    if why_unrelated(tables) is not None:
+    if why_unrelated(tables) is not None or silent_files(tables):
         findings = without_comparisons(findings)
     said = without_traced([*run_findings(tables), *findings], run.profiles)
     return ranked(priced(said, tables))

@@ -16,6 +16,7 @@ from nsys_llm.report.capture_findings import capture_findings
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, claim
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
+from nsys_llm.report.work_findings import silent_files
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.view.text import cleaned, quoted
 
@@ -30,7 +31,6 @@ def run_findings(tables: Tables) -> list[Finding]:
         *_missing_ranks(tables),
         *_unrelated(tables),
         *_no_gpu_work(tables),
-        *_opaque_graphs(tables),
         *_low_coverage(tables),
     ]
 
@@ -83,25 +83,15 @@ def _counts(tables: Tables, *statuses: str) -> tuple[Evidence, Evidence]:
 
 def _no_gpu_work(tables: Tables) -> list[Finding]:
     files = tables["files"]
-    idle = files[files["status"] == "no_gpu_work"]
+    idle = files[(files["status"] == "no_gpu_work") & ~files["File"].isin(silent_files(tables))]
     if idle.empty:
         return []
-    evidence = _counts(tables, "no_gpu_work")
-    return [RULES["no_gpu_work"].finding(fields={"names": _named(idle)}, evidence=evidence)]
-
-
-def _opaque_graphs(tables: Tables) -> list[Finding]:
-    coverage = tables["coverage"]
-    opaque = coverage[coverage["opaque_graph_launches_n"].fillna(0) > 0]
-    if opaque.empty:
-        return []
-    of, ranks = partial(claim, tables), tuple(sorted(set(opaque["rank"].tolist())))
+    names = tuple(idle["File"])
     evidence = (
-        of("launches_n", "coverage", "opaque_graph_launches_n"),
-        of("opaque_ranks_n", "coverage", "rank", "distinct", rank=ranks),
-        of("all_ranks_n", "coverage", "rank", "distinct"),
+        claim(tables, "files_n", "files", "File", "count", status="no_gpu_work", File=names),
+        claim(tables, "all_n", "files", "File", "count"),
     )
-    return [RULES["opaque_graphs"].finding(evidence=evidence)]
+    return [RULES["no_gpu_work"].finding(fields={"names": _named(idle)}, evidence=evidence)]
 
 
 def _low_coverage(tables: Tables) -> list[Finding]:

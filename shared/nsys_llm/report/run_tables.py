@@ -107,7 +107,7 @@ def _file_row(
     if profile.reason is not None:
         status, reason = "failed", profile.reason
     elif rank.key not in devices:
-        status, reason = "no_gpu_work", "a valid profile, but without GPU work"
+        status, reason = "no_gpu_work", profile.without_work
     used = ",".join(map(str, devices.get(rank.key, ())))
     return {
         "run": rank.key.side,

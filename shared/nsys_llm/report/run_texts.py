@@ -54,20 +54,6 @@ RULES: Final = rules_by_id(
         tables=("files",),
     ),
     Rule(
-        "opaque_graphs",
-        scope="run",
-        kind=CAPTURE,
-        title="{launches_n} CUDA graph launches left no GPU work in the profiles",
-        details="On {opaque_ranks_n} of {all_ranks_n} ranks graphs were launched whose kernels the "
-        "capture does not hold, nor a row for the graph. Kernel times, busy time and shares are "
-        "without them, and idle time is not known.",
-        threshold="launches of CUDA graphs left no GPU work",
-        source=OURS,
-        recommendation="Do not read idle time or shares of the whole from this capture.",
-        record="--cuda-graph-trace=node",
-        tables=("coverage",),
-    ),
-    Rule(
         "low_api_coverage",
         scope="rank",
         kind=CAPTURE,

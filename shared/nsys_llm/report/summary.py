@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
+from nsys_llm.report.capture_findings import limiting
+from nsys_llm.report.capture_texts import KINDS
 from nsys_llm.report.findings import Finding, severity_counts
 from nsys_llm.report.price import price_words
 from nsys_llm.report.report import MOST_SHOWN, Report
@@ -23,6 +25,7 @@ _MOST_FACTS: Final = 3
 #: Of one finding, where all have room.
 _MOST_TITLE_LINES: Final = 2
 _MOST_ANSWER_LINES: Final = 6
+_MOST_LIMIT_LINES: Final = 4
 #: What the command prints below the summary: a blank line, where the results are, and the prompt.
 BELOW: Final = 4
 #: Of a table: a blank line, its title, its headings, and one row.
@@ -50,7 +53,7 @@ def summary_lines(
     head, answer = _head_lines(report, width), answer_lines(report.answer, width)
     # Of two runs, which one is faster is what a reader looks for first.
     first, second = (answer, head) if report.manifest.sided else (head, answer)
-    lines = [*first, "", *second]
+    lines = [*limit_lines(report, width), *first, "", *second]
     notes = _notes(report)
     shown = [
         section
@@ -70,6 +73,15 @@ def summary_lines(
         # The first table is what the recipe is about.
         rows_n = _FEW_ROWS
     return lines + notes
+
+
+def limit_lines(report: Report, width: int) -> list[str]:
+    """Return what limits all that can be said of the capture, with what follows and what to do."""
+    finding = limiting(report.findings)
+    if finding is None or report.answer.startswith(finding.title):
+        return []
+    text = f"{finding.title}: {KINDS[finding.rule].follows}. {finding.recommendation}"
+    return wrapped(plain(text), width, "", most=_MOST_LIMIT_LINES)
 
 
 def answer_lines(answer: str, width: int, most: int = _MOST_ANSWER_LINES) -> list[str]:

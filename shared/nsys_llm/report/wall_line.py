@@ -1,4 +1,4 @@
-"""The wall split in one line, and what bounds the run: made of the tables `wall` and `coverage`."""
+"""The wall split in one line, and what bounds the run: made of the table `wall`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from nsys_llm.taxonomy.wall_classes import (
     IDLE,
     LOAD,
     MOSTLY_WORDS,
+    NOT_RECORDED,
     POINTWISE,
     START_UP,
     UNKNOWN,
@@ -127,17 +128,14 @@ class WallLine:
 
 def wall_lines(tables: Tables) -> tuple[WallLine, ...]:
     """Return a line of the run, or one of each side that is compared; none without a span."""
-    wall, coverage = tables["wall"], tables["coverage"]
+    wall = tables["wall"]
     if "run" not in wall.columns:
-        return _side_line("", wall, coverage)
-    lines = (
-        _side_line(side, wall[wall["run"] == side], coverage[coverage["run"] == side])
-        for side in _SIDES
-    )
+        return _side_line("", wall)
+    lines = (_side_line(side, wall[wall["run"] == side]) for side in _SIDES)
     return tuple(line for side_lines in lines for line in side_lines)
 
 
-def _side_line(side: str, wall: pd.DataFrame, coverage: pd.DataFrame) -> tuple[WallLine, ...]:
+def _side_line(side: str, wall: pd.DataFrame) -> tuple[WallLine, ...]:
     rows = records(wall)
     spans = {(row["file"], row["device_id"]): int(row["span_ns"]) for row in rows}
     whole_ns = sum(spans.values())
@@ -151,7 +149,7 @@ def _side_line(side: str, wall: pd.DataFrame, coverage: pd.DataFrame) -> tuple[W
         gpus_n=len(spans),
         parts=_shown([*compute, *others]),
         classes=_shown([whole, *others]),
-        bound=_bound(rows, whole_ns, _opaque(coverage)),
+        bound=_bound(rows, whole_ns),
     )
     return (line,)
 
@@ -208,7 +206,7 @@ def _lower(title: str) -> str:
     return title if title[1:2].isupper() else title[0].lower() + title[1:]
 
 
-def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bound:
+def _bound(rows: Sequence[Record], whole_ns: int) -> Bound:
     """Return the largest class, by its largest part of known cause, with how far it is ahead.
 
     Classes are told alike by all recipes of a run, and so is the margin; parts of a class only by
@@ -220,14 +218,14 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
     graphs = unknown = 0.0
     for row in rows:
         name, share = row["wall_class"], 100.0 * int(row["time_ns"]) / whole_ns
-        mostly[LOAD] += share * (name == LOAD)
+        if name in mostly:
+            mostly[name] += share
+        unknown += share * (name in (FUSED, NOT_RECORDED))
         mostly[START_UP] += share * (name in (LOAD, BEFORE_STEPS))
-        unknown += share * (name == FUSED)
         if name not in shares:
             continue
         shares[name] += share
         graphs += share * (row["detail"] == WHOLE_GRAPH)
-        unknown += share * (name == IDLE and row["file"] in opaque)
         group = bound_group(name, row["detail"]) or name
         groups[name][group] = groups[name].get(group, 0.0) + share
     mostly[START_UP] += groups[IDLE].get(START_UP, 0.0)
@@ -255,9 +253,3 @@ def _word(name: str, groups: Mapping[str, float]) -> str:
     """Return what a run is called that a class bounds: by the largest part whose cause is known."""
     known = {group: share for group, share in groups.items() if group != UNKNOWN}
     return BOUND_WORDS[max(known, key=lambda group: known[group], default=name)]
-
-
-def _opaque(coverage: pd.DataFrame) -> frozenset[str]:
-    """Return the ranks that launched CUDA graphs of which no operation is recorded."""
-    hidden = coverage[coverage["opaque_graph_launches_n"].fillna(0) > 0]
-    return frozenset(hidden["file"].tolist())

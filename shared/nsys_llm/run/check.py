@@ -95,9 +95,10 @@ def _tables(outcomes: _Outcomes, ranks: Sequence[Rank]) -> Tables:
 
 def _exit_code(outcomes: _Outcomes, tables: Tables) -> ExitCode:
     """Return how it ends: nothing can be said where no profile has GPU work or lost any."""
-    if not any(outcome.ranks for outcome in outcomes) and tables[_TABLE].empty:
+    limited = is_limited(tables)
+    if not limited and not any(outcome.ranks for outcome in outcomes):
         return ExitCode.BAD_INPUT
-    limited = is_limited(tables) or any(outcome.reason is not None for outcome in outcomes)
+    limited = limited or any(outcome.reason is not None for outcome in outcomes)
     return ExitCode.INCOMPLETE if limited else ExitCode.DONE
 
 

@@ -188,7 +188,7 @@ def _show_failures(run: Run, console: Console, reported_side: str | None) -> Non
         if profile.reason is not None:
             console.error(f"{side}{profile.reason}")
         elif not profile.ranks:
-            console.warn(f"{side}{profile.label}: a valid profile, but without GPU work.")
+            console.warn(f"{side}{profile.label}: {profile.without_work}.")
     unmatched = [rank.unmatched for profile in run.profiles for rank in profile.ranks]
     refuse_unmatched(unmatched, run.options)
     for who, note in others.notes:

@@ -14,6 +14,7 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.finder import found_steps
 from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.capture.profile_statements import profile_statements
+from nsys_llm.capture.unrecorded import Unrecorded
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest, timeline_reads
@@ -106,7 +107,8 @@ def _map_profile(
         trace = read_trace(opened, reads, options)
     processes = gpu_processes(trace)
     chosen = busiest(trace, processes)
-    ranks, partials = _map_ranks(profile, trace, chosen, analysis, options, only, keep)
+    lacking: dict[int, Unrecorded] = {}
+    ranks, partials = _map_ranks(profile, trace, chosen, analysis, options, only, keep, lacking)
     refuse_broken(ranks, profile.label)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(
@@ -122,7 +124,7 @@ def _map_profile(
         export=export,
         cut_names_n=trace.cut_names_n,
         left_out_n=len(processes) - len(chosen),
-        statements=profile_statements(trace, facts),
+        statements=profile_statements(trace, facts, lacking),
     )
     return outcome, partials
 
@@ -135,7 +137,9 @@ def _map_ranks(
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
     keep: Callable[[RankView], None] | None,
+    lacking: dict[int, Unrecorded],
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
+    """Return what became of ranks, and their partials; what each lacks is put into `lacking`."""
     ranks, partials = [], []
     for global_pid in processes:
         key = RankKey(profile.path, global_pid, profile.side)
@@ -146,6 +150,7 @@ def _map_ranks(
             trace, global_pid, options, _FINDERS, alone=len(processes) == 1
         )
         view = RankView(rank_trace, key, options)
+        lacking[global_pid] = view.unrecorded
         partial = analysis.map_rank(view)
         partials.append(partial)
         unmatched = unmatched_options(rank_trace, options)

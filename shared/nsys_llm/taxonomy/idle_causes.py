@@ -55,6 +55,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "no_work": "no request was in the server",
     "start_up": "the program started up: before its first step",
     "profiler_overhead": "the profiler did its own work",
+    "not_recorded": "work may have run that left no row",
 }
 CAUSE_NAMES: Final = tuple(CAUSES)
 
@@ -71,8 +72,10 @@ UNRESOLVED: Final = _CODES["unresolved"]
 NO_WORK: Final = _CODES["no_work"]
 START_UP: Final = _CODES["start_up"]
 PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
+NOT_RECORDED: Final = _CODES["not_recorded"]
 
-#: The causes before this code are idle time; the profiler's work is none.
+#: The causes before this code are idle time; the profiler's work is none, and lost work is not
+#: known to be.
 IDLE_CAUSES_N: Final = PROFILER_OVERHEAD
 
 #: A first launch that takes at least so long, and so many times the median launch of its process,

@@ -17,30 +17,25 @@ COMMUNICATION: Final = "communication"
 LOAD: Final = "load"
 COPIES: Final = "copies"
 PROFILER: Final = "profiler"
+NOT_RECORDED: Final = "not_recorded"
 NO_WORK: Final = "no_work"
 BEFORE_STEPS: Final = "start_up"
 IDLE: Final = "idle"
 
 #: In the order in which they take a nanosecond. Fused are kernels that compute and communicate at
 #: once, of which whichever began first has the time, as of those that compute. Load are copies that
-#: bring a model to a GPU before its first kernel; no_work is when a server had no request; start_up
-#: is idle time before the first step of a program that then loads, compiles or captures. These have
-#: a row only where there is such time.
+#: bring a model to a GPU before its first kernel; not_recorded is when work may have run that left
+#: no row; no_work is when a server had no request; start_up is idle time before the first step of a
+#: program that then loads, compiles or captures. These have a row only where there is such time.
 WALL_CLASSES: Final = (
-    COMPUTE,
-    FUSED,
-    COMMUNICATION,
-    LOAD,
-    COPIES,
-    PROFILER,
-    NO_WORK,
-    BEFORE_STEPS,
+    *(COMPUTE, FUSED, COMMUNICATION, LOAD, COPIES, PROFILER, NOT_RECORDED, NO_WORK, BEFORE_STEPS),
     IDLE,
 )
 
 #: What is no part of the repeated work, so that nothing can be gained there, and its words.
 APART: Final[Mapping[str, str]] = {
     LOAD: "load",
+    NOT_RECORDED: "not recorded",
     NO_WORK: "no requests in the server",
     BEFORE_STEPS: "start-up",
 }
@@ -108,7 +103,11 @@ BOUND_WORDS: Final[Mapping[str, str]] = {
 }
 
 #: What a run is called that is mostly that, whatever bounds the rest.
-MOSTLY_WORDS: Final[Mapping[str, str]] = {LOAD: "LOAD", START_UP: "START-UP"}
+MOSTLY_WORDS: Final[Mapping[str, str]] = {
+    LOAD: "LOAD",
+    START_UP: "START-UP",
+    NOT_RECORDED: "NOT RECORDED",
+}
 
 
 def bound_group(wall_class: str, detail: str | None) -> str | None:

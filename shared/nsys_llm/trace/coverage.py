@@ -11,16 +11,14 @@ import numpy as np
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.profile.tables import Table, Trace
-from nsys_llm.taxonomy.names import strip_api_version
-from nsys_llm.trace.capture_edges import cut_graph_launches, launched_before, uncalled
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.capture_edges import launched_before, uncalled
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.launch_clocks import early_starts
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 _NAME_COLUMNS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
 _MAY_LACK: Final = ("mangled_name_id",)
-_GRAPH_LAUNCHES: Final = frozenset({"cudaGraphLaunch", "cuGraphLaunch"})
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ class CoverageRow:
     graph_node_n: int
     replaced_n: int
     duplicate_key_n: int
-    opaque_graph_launches_n: int | None
     early_start_n: int
     early_start_p99_ns: int
     early_start_max_ns: int
@@ -74,7 +71,6 @@ def count_coverage(
     rank_trace: RankTrace,
     table_present: bool,
     duplicates: IntArray,
-    opaque_n: int | None,
 ) -> CoverageRow:
     """Count one kind of operation of one rank.
 
@@ -117,7 +113,6 @@ def count_coverage(
         graph_node_n=int(is_graph_node(op).sum()),
         replaced_n=len(raw) - broken_n - len(op),
         duplicate_key_n=int(np.isin(duplicates, op["correlation_id"]).sum()),
-        opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
         early_start_n=starts.early_n,
         early_start_p99_ns=starts.usual_ns,
         early_start_max_ns=starts.most_ns,
@@ -137,24 +132,3 @@ def _unknown_names_n(op: Table, strings: Mapping[int, str]) -> int:
             if odd:
                 unknown |= np.isin(op[column], odd)
     return int(unknown.sum())
-
-
-def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:
-    """Count launches of CUDA graphs that left no operation; None if API calls were not traced.
-
-    Not those that had not run when the capture ended.
-    """
-    if calls is None or "api_calls" in trace.absent or "name_id" not in calls:
-        return None
-    graph_ids = [
-        key for key, name in trace.strings.items() if strip_api_version(name) in _GRAPH_LAUNCHES
-    ]
-    launches = np.isin(calls["name_id"], graph_ids)
-    seen = np.zeros(len(calls), dtype=bool)
-    by_node = np.zeros(len(calls), dtype=bool)
-    for name, op in ops.items():
-        rows = op["launch_row"][op["launch_row"] >= 0]
-        seen[rows] = True
-        by_node[rows] |= name != "graph_traces"
-    cut = cut_graph_launches(calls["start_ns"], seen, launches & by_node)
-    return int((launches & ~seen & ~cut).sum())

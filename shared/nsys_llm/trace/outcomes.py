@@ -66,6 +66,13 @@ class ProfileOutcome:
     statements: tuple[Statement, ...] = ()
 
     @property
+    def without_work(self) -> str:
+        """Why it has no rank, in words; it could be read."""
+        if any(said.kind == "silent_work" for said in self.statements):
+            return "of the GPU work that it launched nothing was recorded"
+        return "a valid profile, but without GPU work"
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of a profile that could be read."""
         schema = self.facts.schema_note if self.facts else None

@@ -62,6 +62,7 @@ class RankTrace:
             name, shape (rows,), bool; a table that is not there: all do. `tables` keep all calls,
             since `launch_row` counts in them.
         kept: Which rows of `unfiltered` are in `tables`, shape (rows,), bool.
+        timeless: Rows of the API calls whose operations are left out for their times.
     """
 
     tables: Mapping[str, Table]
@@ -73,6 +74,7 @@ class RankTrace:
     kept: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     there_n: Mapping[str, int] = field(default_factory=dict)
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    timeless: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @cached_property
     def gpu_busy(self) -> IntArray:

@@ -13,16 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct, is_constant
-from nsys_llm.numeric.intervals import clipped_lengths, starts_inside
+from nsys_llm.numeric.grouping import distinct, is_constant, joined
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside
 from nsys_llm.profile.tables import Table, Trace, process_of_thread
 from nsys_llm.taxonomy.cuda_codes import migration_kinds
 from nsys_llm.trace.attribution import duplicate_keys, join_launches
-from nsys_llm.trace.coverage import (
-    CoverageRow,
-    count_coverage,
-    opaque_launches_n,
-)
+from nsys_llm.trace.coverage import CoverageRow, count_coverage
 from nsys_llm.trace.filters import (
     NVTX_OPTIONS,
     RANGE_OPTIONS,
@@ -113,20 +109,8 @@ def select_rank(
     Returns:
         The rank's rows, its coverage, and notes on filters that found nothing to act on.
     """
-    chosen = [global_pid]
-    if gpu_processes(trace) == chosen if alone is None else alone:
-        chosen.append(NULL_INT)
-    rank_tables = {name: _of_processes(name, table, chosen) for name, table in trace.tables.items()}
-    rank_tables |= _without_lock(rank_tables, trace.strings)
+    rank_tables, ops, timeless = _rows(trace, global_pid, alone)
     calls = rank_tables.get("api_calls")
-    latest_ns = latest_end_ns(trace)
-    ops = {
-        name: _with_launches(_sound(rank_tables[name], latest_ns), calls)
-        for name in OP_TABLES
-        if name in rank_tables
-    }
-    if "memcpys" in ops:
-        ops["memcpys"] = _with_migrations(ops["memcpys"])
     broken_n = {name: len(rank_tables[name]) - len(op) for name, op in ops.items()}
     if "graph_traces" in ops:
         ops["graph_traces"] = _without_nodes(ops)
@@ -147,10 +131,42 @@ def select_rank(
         kept,
         selection.there_n,
         selection.others,
+        timeless,
     )
     coverage = _coverage(trace, rank_tables, rank_trace, broken_n)
     notes = selection.notes or _empty_notes(ops, kept, options, trace)
     return rank_trace, coverage, tuple(notes)
+
+
+def whole_process(trace: Trace, global_pid: int, *, alone: bool | None = None) -> RankTrace:
+    """Return the rows of a process as `select_rank` does without filters; it may have no GPU work.
+
+    Of `tables` those of GPU work hold broken rows too.
+    """
+    rank_tables, ops, timeless = _rows(trace, global_pid, alone)
+    return RankTrace(rank_tables, trace.strings, None, ops, _devices(ops, {}), timeless=timeless)
+
+
+def _rows(
+    trace: Trace, global_pid: int, alone: bool | None
+) -> tuple[dict[str, Table], dict[str, Table], IntArray]:
+    """Return a process's rows of all tables, its sound operations, and `RankTrace.timeless`."""
+    chosen = [global_pid]
+    if gpu_processes(trace) == chosen if alone is None else alone:
+        chosen.append(NULL_INT)
+    rank_tables = {name: _of_processes(name, table, chosen) for name, table in trace.tables.items()}
+    rank_tables |= _without_lock(rank_tables, trace.strings)
+    calls, latest_ns = rank_tables.get("api_calls"), latest_end_ns(trace)
+    ops, timeless = {}, [np.empty(0, dtype=np.int64)]
+    for name in (name for name in OP_TABLES if name in rank_tables):
+        sound = sound_rows(rank_tables[name], latest_ns)
+        ops[name] = _with_launches(rank_tables[name].take(sound), calls)
+        if not sound.all():
+            broken = _with_launches(rank_tables[name].take(~sound), calls)
+            timeless.append(broken["launch_row"][broken["launch_row"] >= 0])
+    if "memcpys" in ops:
+        ops["memcpys"] = _with_migrations(ops["memcpys"])
+    return rank_tables, ops, np.concatenate(timeless)
 
 
 def _coverage(
@@ -165,7 +181,6 @@ def _coverage(
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
-    opaque_n = opaque_launches_n(ops, trace, calls)
     return tuple(
         count_coverage(
             name,
@@ -175,7 +190,6 @@ def _coverage(
             rank,
             name not in trace.absent,
             duplicates,
-            opaque_n,
         )
         for name in ops
     )
@@ -183,7 +197,7 @@ def _coverage(
 
 def _devices(ops: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[int, ...]:
     by_table = [distinct(op["device_id"]) for op in ops.values()]
-    used = np.unique(np.concatenate(by_table)).tolist()
+    used = np.unique(joined(by_table)).tolist()
     wanted = options.get("device")
     return tuple(device for device in used if wanted is None or device in wanted)
 
@@ -236,10 +250,6 @@ def _without_lock(tables: Mapping[str, Table], strings: Mapping[int, str]) -> di
     waits = named(_WAITS_FOR_LOCK)
     others = events.take(~(waits | named(_HOLDS_LOCK)))
     return {"nvtx_events": others, "lock_waits": events.take(waits)}
-
-
-def _sound(op: Table, latest_ns: int) -> Table:
-    return op.take(sound_rows(op, latest_ns))
 
 
 def _with_launches(op: Table, calls: Table | None) -> Table:

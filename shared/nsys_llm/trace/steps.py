@@ -55,6 +55,7 @@ class StepKind:
         unit: step, layer, graph or period.
         source: How they were found.
         begin: Its slow first ones.
+        unrecorded_n: How many of them launched work that left no row.
     """
 
     name: str
@@ -62,6 +63,7 @@ class StepKind:
     source: str
     steps_n: int
     begin: SlowBegin = SlowBegin()
+    unrecorded_n: int = 0
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,9 @@ class DeviceWall:
         load_ns: Time of copies beside neither that brought a model before the kernels.
         copies_ns: Time of other copies and of fills beside neither.
         profiler_ns: Time in which the profiler did its own work and the device ran nothing.
-        no_work_ns: Time in which neither did anything, and a server had no request.
-        start_up_ns: Likewise, and the program started up.
+        not_recorded_ns: Time in which neither did anything, and work may have run that left no row.
+        no_work_ns: Time of the rest in which a server had no request.
+        start_up_ns: Time of the rest in which the program started up.
         hidden: When communication kernels ran that the split does not count as communication, as
             something computed too or no window was there: shape (n, 2), sorted and disjoint; None
             where the recipe does not ask for it, or there are more than `MOST_HIDDEN`.
@@ -81,6 +82,7 @@ class DeviceWall:
     load_ns: int
     copies_ns: int
     profiler_ns: int
+    not_recorded_ns: int
     no_work_ns: int
     start_up_ns: int
     idle_ns: int

@@ -79,7 +79,7 @@ _FIXED: Final = {
 }
 _NOTHING_KNOWN: Final = frozenset(
     {"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", "unresolved", ""}
-    | {NOT_KNOWN}
+    | {"not_recorded", NOT_KNOWN}
 )
 
 

@@ -45,10 +45,10 @@ def test_devices_tell_what_a_window_is_made_of(tables):
         (0, 22, 16, 12, 4, 0, 6, 1),
         (1, 25, 16, 16, 0, 0, 9, 2),
     ]
-    names = "idle_pct kernel_only_idle_pct gap_p50_ns gap_max_ns known"
+    names = "idle_pct kernel_only_idle_pct gap_p50_ns gap_max_ns not_recorded_ns"
     assert rows(tables["devices"], names) == [
-        (100 * 6 / 22, 100 * 10 / 22, 6.0, 6, True),
-        (36.0, 36.0, 4.5, 5, True),
+        (100 * 6 / 22, 100 * 10 / 22, 6.0, 6, 0),
+        (36.0, 36.0, 4.5, 5, 0),
     ]
     assert set(tables["devices"]["windowed_by"]) == {"operations"}
 
@@ -189,16 +189,17 @@ def test_the_profiler_s_work_is_neither_busy_nor_idle(tmp_path):
     assert rows(tables["gaps"], "duration_ns idle_ns profiler_overhead_ns") == [(16, 10, 6)]
 
 
-def test_graphs_without_a_row_leave_idle_time_unknown(tmp_path):
+def test_idle_time_in_which_a_graph_without_a_row_ran_is_not_recorded(tmp_path):
     trace = TraceBuilder(schema="3.7.2").kernel("a", start_ns=0, end_ns=4, launch=(-9, -7))
     trace.kernel("b", start_ns=900, end_ns=910, launch=(890, 895))
     trace.graph_launch([("n", 20, 800)], launch=(10, 12), mode="graph")
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
-    names = "known opaque_launches_n busy_ns idle_ns idle_pct gaps_n certain_ns gap_p50_ns"
-    assert rows(tables["devices"], names) == [(False, 1, 14, None, None, None, None, None)]
-    for name in ("gaps", "rank_causes", "patterns", "idle_map"):
-        assert len(tables[name]) == 0
-    assert set(tables["findings"]["rule"]) == {"opaque_graphs"}
+    # From 4 to the launch it was idle: its thread was in no call.
+    names = "window_ns busy_ns not_recorded_ns idle_ns gaps_n"
+    assert rows(tables["devices"], names) == [(910, 14, 890, 6, 1)]
+    assert rows(tables["gaps"], "cause not_recorded_ns idle_ns") == [("not_recorded", 890, 6)]
+    assert rows(tables["wall"], "wall_class time_ns")[-2:] == [("not_recorded", 890), ("idle", 6)]
+    assert set(tables["findings"]["rule"]) == {"lost_work"}
 
 
 def test_a_graph_launched_after_the_window_hides_nothing(tmp_path):
@@ -207,45 +208,26 @@ def test_a_graph_launched_after_the_window_hides_nothing(tmp_path):
     trace.graph_launch([("n", 220, 800)], launch=(210, 212), mode="graph")
     path = trace.write_sqlite(tmp_path / "a.sqlite")
     tables = idle(tmp_path, path, options=["--filter-time", "0/95"])
-    assert rows(tables["devices"], "known idle_ns") == [(True, 86)]
-
-
-def cut_off():
-    """Return a trace that ends before the last of its graphs ran."""
-    trace = TraceBuilder(schema="3.7.2", duration_ns=60)
-    trace.graph_launch([("n", 10, 14), ("m", 16, 20)], launch=(2, 4))
-    return trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
+    assert rows(tables["devices"], "not_recorded_ns idle_ns") == [(0, 86)]
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), (True, 0, 2)),
+        ((), (0, 2)),
         # Beyond the last operation recorded it may have run.
-        (("--whole-capture",), (False, 1, None)),
-        (("--filter-time", "0/40"), (False, 1, None)),
+        (("--whole-capture",), (40, 12)),
+        (("--filter-time", "0/40"), (20, 12)),
     ],
 )
 def test_a_graph_that_the_capture_did_not_live_to_see_hides_nothing_before(
     tmp_path, options, expected
 ):
-    tables = idle(tmp_path, cut_off().write_sqlite(tmp_path / "a.sqlite"), options=options)
-    assert rows(tables["devices"], "known opaque_launches_n idle_ns") == [expected]
-
-
-def test_a_graph_without_a_row_between_others_may_have_run(tmp_path):
-    trace = cut_off().graph_launch([("n", 30, 34)], launch=(22, 23))
-    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
-    assert rows(tables["devices"], "known opaque_launches_n") == [(False, 1)]
-
-
-def test_graphs_that_are_never_seen_hide_work_wherever_they_are_launched(tmp_path):
-    # The last launch of all, and its work may lie between the kernels.
-    trace = TraceBuilder(schema="3.7.2").kernel("a", start_ns=20, end_ns=24, launch=(1, 2))
-    trace.kernel("b", start_ns=60, end_ns=64, launch=(3, 4))
-    trace.graph_launch([("n", 30, 50)], launch=(5, 6), mode="graph")
-    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
-    assert rows(tables["devices"], "known opaque_launches_n") == [(False, 1)]
+    trace = TraceBuilder(schema="3.7.2", duration_ns=60)
+    trace.graph_launch([("n", 10, 14), ("m", 16, 20)], launch=(2, 4))
+    trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"), options=options)
+    assert rows(tables["devices"], "not_recorded_ns idle_ns") == [expected]
 
 
 def test_copies_that_a_graph_captures_are_not_missing(tmp_path):
@@ -260,8 +242,8 @@ def test_copies_that_a_graph_captures_are_not_missing(tmp_path):
     trace.api("cudaMemPrefetchAsync_v8000", start_ns=32, end_ns=33)
     trace.memset(start_ns=60, end_ns=61, size_bytes=4, launch=(40, 42))
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
-    # One before, one after, the other thread's, and the one with an operation.
-    assert rows(tables["devices"], "copy_calls_n copies_seen_n") == [(4, 1)]
+    # One before, one after, and the one with an operation; into the graph another thread fills too.
+    assert rows(tables["devices"], "copy_calls_n copies_seen_n") == [(3, 1)]
 
 
 def test_a_filter_by_range_keeps_what_else_ran_busy(tmp_path):

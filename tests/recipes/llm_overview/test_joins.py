@@ -66,11 +66,6 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
             item("stage", 60, rule="unplaced_pipeline", impact_ns=49),
         ),
         (item("transfer", 90), item("link", bound_ns=45), item("link", bound_ns=44)),
-        (
-            item("transfer", 90, bound_ns=200),
-            item("stage", 40, note="unplaced", impact_ns=100),
-            item("stage", 40, note="slow_stage", impact_ns=100),
-        ),
         (MORE_WORK, item("experts", 80), item("schedule", 80)),
         (item("experts", 50), MORE_WORK, item("rank", 40, rank=1, note="slow_gpu")),
         (item("waiting", bound_ns=200), item("rank", 100, rank=1), item("rank", 99, rank=1)),

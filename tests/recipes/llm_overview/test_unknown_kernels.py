@@ -50,4 +50,6 @@ def test_memory_that_is_allocated_in_the_loop_comes_first_with_its_call(tmp_path
         at_ns += 5_000
     first = overview(trace.write_sqlite(tmp_path / "r.sqlite")).findings[0]
     assert first.title.startswith("Memory is allocated in the loop: rank 0's GPU idles")
-    assert first.recommendation.startswith("The host is in `cudaMallocAsync`. Keep buffers")
+    assert first.recommendation.startswith(
+        "Keep buffers from step to step instead of `cudaMallocAsync`"
+    )

@@ -12,7 +12,12 @@ import numpy.typing as npt
 from nsys_llm.analyses.device.profiler_time import overheads
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.numeric.grouping import distinct, distinct_codes
-from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    merged_unions,
+    subtract_intervals,
+    union_intervals,
+)
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
@@ -31,6 +36,7 @@ from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: Calls that are summed up together, for gaps that hold many.
 CALLS_BLOCK: Final = 64
+_NO_SPANS: Final = np.empty((0, 2), dtype=np.int64)
 _IS_BLOCKING: Final = np.isin(np.arange(len(CAUSE_NAMES)), BLOCKING)
 
 
@@ -52,9 +58,10 @@ class HostTimeline:
         cause: Shape (calls,), the cause that time in each call has.
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
-        no_work: When no request was in the server: shape (n, 2), disjoint from `profiler` too.
-        start_up: When the program started up: shape (n, 2), disjoint from both.
-        driver: What the driver did, none of it in either.
+        not_recorded: When work may have run that left no row: likewise, disjoint from `profiler`.
+        no_work: When no request was in the server: likewise, disjoint from both.
+        start_up: When the program started up: likewise, disjoint from all of these.
+        driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
     """
@@ -63,6 +70,7 @@ class HostTimeline:
     cause: npt.NDArray[np.int8]
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
+    not_recorded: IntArray
     no_work: IntArray
     start_up: IntArray
     driver: tuple[DriverWork, ...]
@@ -71,7 +79,12 @@ class HostTimeline:
 
     @classmethod
     def of(
-        cls, trace: RankTrace, profiler: IntArray, no_work: IntArray, start_up: IntArray
+        cls,
+        trace: RankTrace,
+        profiler: IntArray,
+        no_work: IntArray,
+        not_recorded: IntArray = _NO_SPANS,
+        start_up: IntArray = _NO_SPANS,
     ) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
@@ -80,7 +93,9 @@ class HostTimeline:
 
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-            no_work: When a server had no request, likewise; the profiler comes first.
+            no_work: When a server had no request, likewise; it comes after these.
+            not_recorded: When work may have run that left no row, likewise; the profiler comes
+                first.
             start_up: When the program started up, likewise; it comes last.
         """
         table = trace.tables.get("api_calls")
@@ -97,14 +112,17 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        no_work = subtract_intervals(no_work, profiler)
-        taken = union_intervals(*np.concatenate((profiler, no_work)).T)
+        not_recorded = subtract_intervals(not_recorded, profiler)
+        taken = merged_unions([profiler, not_recorded])
+        no_work = subtract_intervals(no_work, taken)
+        taken = merged_unions([taken, no_work])
         start_up = subtract_intervals(start_up, taken)
-        taken = union_intervals(*np.concatenate((taken, start_up)).T)
+        taken = merged_unions([taken, start_up])
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        return cls(calls, cause, is_graph, profiler, no_work, start_up, driver, error_ns)
+        spans = profiler, not_recorded, no_work, start_up
+        return cls(calls, cause, is_graph, *spans, driver, error_ns)
 
     @cached_property
     def cause_ns(self) -> IntArray:

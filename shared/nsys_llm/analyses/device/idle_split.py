@@ -99,6 +99,7 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
     for spans, cause in (
         (host.no_work, idle_causes.NO_WORK),
         (host.start_up, idle_causes.START_UP),
+        (host.not_recorded, idle_causes.NOT_RECORDED),
         (host.profiler, idle_causes.PROFILER_OVERHEAD),
     ):
         _overlay(split, spans, gaps.spans, rows, where, host, cause)

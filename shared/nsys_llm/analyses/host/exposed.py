@@ -25,6 +25,7 @@ from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.taxonomy.idle_causes import (
     HOST_NO_CUDA,
     NO_WORK,
+    NOT_RECORDED,
     PROFILER_OVERHEAD,
     START_UP,
 )
@@ -89,6 +90,7 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
     layers += [
         (NO_WORK, host.no_work),
         (START_UP, host.start_up),
+        (NOT_RECORDED, host.not_recorded),
         (PROFILER_OVERHEAD, host.profiler),
     ]
     layers = [(cause, _near(spans, stretches)) for cause, spans in layers]
@@ -108,7 +110,7 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
         cause[rows] = causes[np.searchsorted(spans[:, 0], at_ns[rows], side="right") - 1]
     for code, spans in layers:
         cause[starts_inside(at_ns, spans)] = code
-    kept = cause != NO_WORK
+    kept = (cause != NO_WORK) & (cause != NOT_RECORDED)
     return at_ns[kept], ends[kept], cause[kept], call[kept]
 
 

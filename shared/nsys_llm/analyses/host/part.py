@@ -41,7 +41,7 @@ def host_part(view: RankView) -> HostPart | None:
     None where it is not recorded, or no device was exposed.
     """
     trace = view.trace
-    if view.missing_work.opaque_launches_n or not has_host_records(trace):
+    if not has_host_records(trace):
         return None
     steps = view.steps
     places, threads = Places(view.marked, steps), ThreadStates(trace, view.host, view.records)

@@ -92,7 +92,10 @@ class _Judge:
         self.host_ns, self.waiting_ns = host_ns, waiting_ns
         self.lines = [] if arrivals is None else arrivals.lines()
         self.joined = None if arrivals is None else arrivals.joined()
-        self.independent = not any(gpu.wall.communication_ns for gpu in gpus)
+        # Parts of a run without steps are no work that another GPU should do as fast.
+        self.independent = not any(
+            gpu.wall.communication_ns or not gpu.work.has_steps for gpu in gpus
+        )
 
     def verdicts(self) -> list[RankVerdict]:
         gpus, arrivals = self.gpus, self.arrivals

@@ -43,7 +43,10 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 def find_steps(
-    trace: RankTrace, options: Mapping[str, Any], marked: MarkedRanges | None = None
+    trace: RankTrace,
+    options: Mapping[str, Any],
+    marked: MarkedRanges | None = None,
+    lost: IntArray | None = None,
 ) -> Steps | None:
     """Return the steps of one rank; None where there are none.
 
@@ -52,6 +55,7 @@ def find_steps(
         options: step and step_kernel name what a step is; phase_map tells kinds of steps apart
             for the warm-up; base, mangled. Absent ones are None.
         marked: Its ranges, where they are known already.
+        lost: Its launches that left no row, see `nsys_llm.capture.unrecorded`.
     """
     ops = LaunchedOps.of(trace)
     if not len(ops):
@@ -60,7 +64,8 @@ def find_steps(
     if spans is None:
         return None
     phase = np.array(phase_map(options.get("phase_map")).codes(spans.names), dtype=np.int64)
-    steps = without_beside(trace, with_operations(spans, ops, _cut_from_ns(trace, ops), phase))
+    steps = with_operations(spans, ops, _cut_from_ns(trace, ops), phase, lost)
+    steps = without_beside(trace, steps)
     return replace(steps, full=steps.full & ~_holding_earlier_work(trace, steps))
 
 

@@ -13,7 +13,15 @@ import numpy.typing as npt
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_rank import device_steps
-from nsys_llm.analyses.steps.steps import COUNTED, CUT, EMPTY, FILTERED, WARMUP, Steps
+from nsys_llm.analyses.steps.steps import (
+    COUNTED,
+    CUT,
+    EMPTY,
+    FILTERED,
+    NOT_RECORDED,
+    WARMUP,
+    Steps,
+)
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, covered_ns, union_length_ns
@@ -89,6 +97,7 @@ def _marks(
     marks[~whole & (windows[:, 1] == windows[:, 0])] = EMPTY
     marks[steps.warmup] = WARMUP
     marks[~steps.full] = CUT
+    marks[steps.unrecorded] = NOT_RECORDED
     return tuple(marks.tolist())
 
 
@@ -132,7 +141,6 @@ def host_idle_ns(view: RankView, times: StepTimes, rows: IntArray) -> IntArray:
     Of a step from the begin of its range on, or from where the step before ended.
 
     Args:
-        view: The rank; its idle time is known.
         rows: Ascending.
 
     Returns:
@@ -141,7 +149,7 @@ def host_idle_ns(view: RankView, times: StepTimes, rows: IntArray) -> IntArray:
     most = np.zeros(times.end_ns.size, dtype=np.int64)
     spans = np.column_stack((times.begin_ns[rows], times.end_ns[rows]))
     rows, spans = rows[spans[:, 1] > spans[:, 0]], spans[spans[:, 1] > spans[:, 0]]
-    if not rows.size or view.missing_work.opaque_launches_n:
+    if not rows.size:
         return most
     for device in view.device_ops:
         sums = idle_causes_ns(view, device, spans)[_HOST].sum(axis=0)
@@ -154,7 +162,6 @@ def idle_causes_ns(view: RankView, device: DeviceOps, spans: IntArray) -> IntArr
     """Return the idle time of a device in some spans by cause.
 
     Args:
-        view: The rank; its idle time is known.
         spans: Shape (n, 2), sorted and disjoint.
 
     Returns:

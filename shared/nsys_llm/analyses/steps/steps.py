@@ -31,6 +31,7 @@ FILTERED: Final = "filtered"
 CUT: Final = "cut"
 WARMUP: Final = "warm-up"
 EMPTY: Final = "empty"
+NOT_RECORDED: Final = "not recorded"
 
 #: A first step that takes so many times the median of its kind is warm-up; ours.
 _WARMUP_TIMES: Final = 2
@@ -92,27 +93,32 @@ class Steps(StepSpans):
 
     Attributes:
         full: Whether it is whole: neither an end of the capture nor a missing mark cuts it, and no
-            device runs in it what was launched before the capture.
+            device runs in it what was launched before the capture; and all of its work is recorded.
+        unrecorded: Which launched work that left no row.
         begin: The first that take far longer than the others of their kind.
         warmup_n: How many of the first are warm-up: as far as this rank tells, or as all ranks do.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all, and of what runs beside them.
+        lost_end_ns: When the last work of each that left no row had certainly ended; else NULL.
         beside: Where a step's kernels run on several streams.
     """
 
     full: _Mask
+    unrecorded: _Mask
     begin: SlowBegin
     warmup_n: int
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
+    lost_end_ns: IntArray
     beside: Beside | None = None
     _windows_ns: dict[int, IntArray] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def kind(self) -> StepKind:
         """What they are."""
-        return StepKind(self.name, self.unit, self.source, len(self), self.begin)
+        lost_n = int(np.count_nonzero(self.unrecorded))
+        return StepKind(self.name, self.unit, self.source, len(self), self.begin, lost_n)
 
     @property
     def warmup(self) -> _Mask:
@@ -128,9 +134,10 @@ class Steps(StepSpans):
     def windows_ns(self, device_id: int) -> IntArray:
         """Return the window [E_(k-1), E_k) of each step on a device, shape (steps, 2).
 
-        E_k is the latest end of an operation of steps 0 to k, E_-1 the start of step 0 or the end
-        of what was launched before it, whichever is later: windows add up, however steps
-        interleave. A step without an operation that ends later than all before has length 0.
+        E_k is the latest end of an operation of steps 0 to k, and of what they launched that left
+        no row, E_-1 the start of step 0 or the end of what was launched before it, whichever is
+        later: windows add up, however steps interleave. A step without an operation that ends
+        later than all before has length 0.
         """
         if device_id not in self._windows_ns:  # two threads may both make them: equal values
             windows = self._made_windows_ns(device_id)
@@ -139,7 +146,7 @@ class Steps(StepSpans):
         return self._windows_ns[device_id]
 
     def _made_windows_ns(self, device_id: int) -> IntArray:
-        latest = np.full(len(self), NULL_INT, dtype=np.int64)
+        latest = self.lost_end_ns.copy()
         first_ns = int(self.start_ns[0])
         begin_ns = first_ns  # E_-1
         for some in self.ops.blocks():
@@ -153,10 +160,17 @@ class Steps(StepSpans):
         return np.column_stack((edges[:-1], edges[1:]))
 
 
-def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: IntArray) -> Steps:
+def with_operations(
+    spans: StepSpans,
+    ops: LaunchedOps,
+    cut_from_ns: int,
+    kind: IntArray,
+    lost: IntArray | None = None,
+) -> Steps:
     """Put the operations of a rank into its steps.
 
     Args:
+        lost: Its launches that left no row, see `nsys_llm.capture.unrecorded`.
         cut_from_ns: Launches from here on had not run when the capture ended.
         kind: Shape (steps,): warm-up is told among steps of one kind.
     """
@@ -166,15 +180,22 @@ def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: 
         inside = innermost(at_ns, spans.start_ns, spans.end_ns)
         step[some.rows] = np.where(at_ns == NULL_INT, -1, inside)
     step.setflags(write=False)  # several analyses of a rank share it
-    full = spans.closed & (spans.end_ns <= cut_from_ns)
+    lost_end_ns = np.full(len(spans), NULL_INT, dtype=np.int64)
+    if lost is not None and len(lost):
+        inside = innermost(lost[:, 0], spans.start_ns, spans.end_ns)
+        np.maximum.at(lost_end_ns, inside[inside >= 0], lost[inside >= 0, 1])
+    unrecorded = lost_end_ns > NULL_INT
+    full = spans.closed & (spans.end_ns <= cut_from_ns) & ~unrecorded
     begin = slow_begin(spans.end_ns - spans.start_ns, kind, full)
     return Steps(
         **vars(spans),
         full=full,
+        unrecorded=unrecorded,
         begin=begin,
         warmup_n=warmup_n([begin]),
         step=step,
         ops=ops.unread(),
+        lost_end_ns=lost_end_ns,
     )
 
 

@@ -28,6 +28,7 @@ from nsys_llm.taxonomy.wall_classes import (
     IDLE,
     LOAD,
     NO_WORK,
+    NOT_RECORDED,
     PROFILER,
 )
 from nsys_llm.trace.device_ops import device_windows
@@ -84,6 +85,7 @@ def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
             LOAD: layer.load,
             COPIES: subtract_intervals(layer.copies, layer.load),
             PROFILER: layer.profiler,
+            NOT_RECORDED: layer.not_recorded,
             NO_WORK: layer.no_work,
             BEFORE_STEPS: layer.start_up,
         }
@@ -98,12 +100,7 @@ def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
 
 
 def idle_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
-    """Return a line for each device: its gaps that reach into the windows, by largest cause.
-
-    Nothing where the profile does not hold all GPU work: what looks idle may be none.
-    """
-    if view.missing_work.opaque_launches_n:
-        return
+    """Return a line for each device: its gaps that reach into the windows, by largest cause."""
     for ops in view.device_ops:
         inside = clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0
         gaps = ops.gaps.take(inside)
@@ -124,7 +121,7 @@ def host_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
 
     Gaps that reach into the windows; nothing where only CUDA calls are recorded of threads.
     """
-    if view.missing_work.opaque_launches_n or not has_host_records(view.trace):
+    if not has_host_records(view.trace):
         return
     threads = ThreadStates(view.trace, view.host, view.records)
     texts = [" ".join(filter(None, threads.state(code))) for code in range(threads.states.size)]

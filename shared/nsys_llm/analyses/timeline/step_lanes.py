@@ -99,23 +99,22 @@ class LaneInputs:
 
     Attributes:
         trace: Without other tables.
-        host: The calls; None where idle time has no known cause.
+        host: The calls.
         threads: What threads did; None where only CUDA calls are recorded of them.
     """
 
     trace: RankTrace
-    host: HostTimeline | None
+    host: HostTimeline
     whole_capture: bool
     threads: ThreadStates | None
 
     @classmethod
     def of(cls, view: RankView) -> LaneInputs:
         """Take it from a rank without a filter but for devices, seen with `FULL_NAMES`."""
-        host = None if view.missing_work.opaque_launches_n else view.host
-        trace = view.trace
+        trace, host = view.trace, view.host
         tables = {name: trace.tables[name] for name in _BESIDE if name in trace.tables}
         threads = None
-        if host and has_host_records(trace):
+        if has_host_records(trace):
             threads = ThreadStates(trace, host, view.records)
         trace = replace(trace, tables=tables, chosen={}, kept={})
         return cls(trace, host, view.whole_capture, threads)
@@ -163,7 +162,7 @@ class _Device:
     """One device, near a window.
 
     Attributes:
-        host: The calls; None where idle time has no known cause.
+        host: The calls.
         state_of: By label of computation, its state.
         name_of: By label of computation, its name.
         started: For communication and for copies, when operations began, ascending, and names.
@@ -171,7 +170,7 @@ class _Device:
 
     layer: WallLayers
     ops: DeviceOps
-    host: HostTimeline | None
+    host: HostTimeline
     names: OpNames
     states: tuple[str, ...]
     state_of: IntArray
@@ -182,7 +181,7 @@ class _Device:
     def of(cls, rows: LaneInputs, window: LaneWindow, rules: RuleSet) -> _Device:
         """Line up the device of a window."""
         trace, nothing = rows.near(window), np.empty((0, 2), dtype=np.int64)
-        _, (layer,) = wall_layers(trace, nothing, nothing, nothing)
+        _, (layer,) = wall_layers(trace, (nothing,) * 4)
         names = op_names(trace, FULL_NAMES)
         ops = DeviceOps.of(trace, window.device_id, names, whole_capture=rows.whole_capture)
         categories = [*map(rules.compute_category, layer.names), WHOLE_GRAPH]
@@ -277,8 +276,6 @@ class _Device:
         gaps = self._gaps(window)
         cut = replace(gaps, spans=gaps.spans.clip(window.start_ns, window.end_ns))
         none = np.full(len(cut), NO_NAME, dtype=np.int64)
-        if self.host is None:
-            return _pieces(cut.spans, none, np.full(len(cut), self.states.index(IDLE)))
         where = situate(gaps, self.ops.launch_row, self.host)
         late_ns = np.clip(where.late_ns, cut.start_ns, cut.end_ns)
         where = replace(where, late_ns=late_ns, done_ns=np.clip(where.done_ns, late_ns, cut.end_ns))

@@ -2,8 +2,8 @@
 
 The classes take time in the order of `WALL_CLASSES`: what computes, then communication beside which
 nothing computes, then copies and fills beside neither, then the profiler's own work while the
-device runs nothing. What no layer has is idle. Of kernels that compute at the same time, the one
-that began first has the time.
+device runs nothing, then when work may have run that left no row. What no layer has is idle. Of
+kernels that compute at the same time, the one that began first has the time.
 
 All operations of a device count, before any filter: what else the GPU did then, it did.
 """
@@ -49,6 +49,7 @@ class WallLayers:
         talk_label: Shape (k,), twice the code of its name, or of `len(names)` for copies between
             GPUs of the rank; one more where its stream mostly computes.
         load: The part of `copies` that brought a model, see `nsys_llm.analyses.wall.load`.
+        not_recorded: When work may have run that left no row, and nothing of the above did.
         no_work: The part of the idle time in which a server had no request, see
             `nsys_llm.analyses.steps.no_work`.
         start_up: The part of the rest in which a program started up.
@@ -65,6 +66,7 @@ class WallLayers:
     copies: IntArray
     profiler: IntArray
     load: IntArray
+    not_recorded: IntArray
     no_work: IntArray
     start_up: IntArray
 
@@ -76,14 +78,13 @@ class WallLayers:
 
 
 def wall_layers(
-    trace: RankTrace, profiler: IntArray, no_work: IntArray, start_up: IntArray
+    trace: RankTrace, host: tuple[IntArray, ...]
 ) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
-        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-        no_work: When a server had no request, likewise.
-        start_up: When the program started up, likewise.
+        host: When the profiler did its own work, work may have run that left no row, a server had
+            no request, and the program started up: shape (n, 2) each, sorted and disjoint.
     """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
@@ -91,7 +92,7 @@ def wall_layers(
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
     layers = tuple(
-        _device_layers(trace, device, names, code, communicates, (profiler, no_work, start_up))
+        _device_layers(trace, device, names, code, communicates, host)
         for device in trace.device_ids
     )
     return names, layers
@@ -126,7 +127,7 @@ def _device_layers(
     names: tuple[str, ...],
     code: IntArray,
     communicates: npt.NDArray[np.bool_],
-    host: tuple[IntArray, IntArray, IntArray],
+    host: tuple[IntArray, ...],
 ) -> WallLayers:
     reported = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
     graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
@@ -156,7 +157,7 @@ def _device_layers(
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    communication, copying, profiler, no_work, start_up = layers
+    communication, copying, profiler, not_recorded, no_work, start_up = layers
     load = intersect_intervals(load_spans(trace, device), copying)
     return WallLayers(
         device_id=device,
@@ -170,6 +171,7 @@ def _device_layers(
         copies=copying,
         profiler=profiler,
         load=load,
+        not_recorded=not_recorded,
         no_work=no_work,
         start_up=start_up,
     )

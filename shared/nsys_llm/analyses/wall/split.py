@@ -35,6 +35,7 @@ class WallOfSteps:
     communication_ns: IntArray
     copies_ns: IntArray
     profiler_ns: IntArray
+    not_recorded_ns: IntArray
     idle_ns: IntArray
 
 
@@ -44,13 +45,18 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     Args:
         windows: Shape (n, 2), sorted and disjoint.
     """
-    compute_ns, communication_ns, copies_ns, profiler_ns = (
+    compute_ns, communication_ns, copies_ns, profiler_ns, not_recorded_ns = (
         covered_in(windows, spans)
-        for spans in (layers.compute, layers.communication, layers.copies, layers.profiler)
+        for spans in (
+            *(layers.compute, layers.communication, layers.copies),
+            *(layers.profiler, layers.not_recorded),
+        )
     )
-    taken_ns = compute_ns + communication_ns + copies_ns + profiler_ns
-    idle_ns = windows[:, 1] - windows[:, 0] - taken_ns
-    return WallOfSteps(compute_ns, communication_ns, copies_ns, profiler_ns, idle_ns)
+    taken_ns = compute_ns + communication_ns + copies_ns + profiler_ns + not_recorded_ns
+    return WallOfSteps(
+        *(compute_ns, communication_ns, copies_ns, profiler_ns, not_recorded_ns),
+        idle_ns=windows[:, 1] - windows[:, 0] - taken_ns,
+    )
 
 
 def map_wall(view: RankView, *, hidden: bool = False, work: bool = False) -> RankWall:
@@ -115,6 +121,7 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
         load_ns=load_ns,
         copies_ns=int(split.copies_ns.sum()) - load_ns,
         profiler_ns=int(split.profiler_ns.sum()),
+        not_recorded_ns=int(split.not_recorded_ns.sum()),
         no_work_ns=no_work_ns,
         start_up_ns=start_up_ns,
         idle_ns=int(split.idle_ns.sum()) - no_work_ns - start_up_ns,
