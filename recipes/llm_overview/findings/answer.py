@@ -22,7 +22,7 @@ from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
-from nsys_llm.taxonomy.wall_classes import APART
+from nsys_llm.taxonomy.wall_classes import APART, BEFORE_STEPS, LOAD
 from nsys_llm.view.text import listed, quoted, sentences
 
 from ..tables.opportunities import LEAD
@@ -69,9 +69,14 @@ def _where_time_goes(tables: Tables) -> str:
     parts = [part for line in wall_lines(tables) for part in line.parts]
     if not parts:
         return ""
-    apart = [f", {part.text}" for part in parts[1:] if part.label in APART.values()]
-    first = f"{parts[0].label}, {parts[0].share_pct:.1f} %"
-    return f". The largest part of the time is {first}{''.join(apart)}"
+    first = f". The largest part of the time is {parts[0].label}, {parts[0].share_pct:.1f} %"
+    shares = {part.label: part.share_pct for part in parts}
+    if APART[BEFORE_STEPS] in shares:
+        before = [shares.pop(APART[name]) for name in (BEFORE_STEPS, LOAD) if APART[name] in shares]
+        what = "loading" if len(before) > 1 else "start-up"
+        first += f"; {sum(before):.1f} % is {what} before the first step"
+    apart = [part for part in parts[1:] if part.label in APART.values() and part.label in shares]
+    return f"{first}{''.join(f', {part.text}' for part in apart)}"
 
 
 def caveats(tables: Tables) -> list[str]:
