@@ -16,7 +16,6 @@ from nsys_llm.report.findings import (
     Evidence,
     Finding,
     evidence_of,
-    steps_of,
 )
 from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
@@ -101,7 +100,7 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
         cause=Cause(row["cause"], row["cause_rank"], detail=row["cause_detail"]),
         name=lead["name"],
         window_ns=window_of(row, "window_start_ns", "window_end_ns"),
-        steps=steps_of(row["steps"]),
+        steps=_steps(row["steps"]),
         tables=tuple(dict.fromkeys(item["recipe"] for item in [lead, *others])),
         **_common(row),
     )
@@ -119,6 +118,12 @@ def fitted(details: str, title: str, others: Sequence[Record]) -> str:
     lengths = accumulate(len(part.split()) for part in parts)
     kept = [part for part, words_n in zip(parts, lengths, strict=True) if words_n <= _MOST_WORDS]
     return " ".join(kept or parts[:1])
+
+
+def _steps(words: str | None) -> tuple[int, int] | None:
+    """Return the steps that the table has as `15-29`."""
+    first, _, last = (words or "").partition("-")
+    return (int(first), int(last)) if last else None
 
 
 def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:
