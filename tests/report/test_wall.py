@@ -34,6 +34,7 @@ WALL = DeviceWall(
     profiler_ns=50,
     not_recorded_ns=0,
     no_work_ns=0,
+    start_up_ns=0,
     idle_ns=250,
 )
 

@@ -331,12 +331,6 @@ def steps_words(steps: tuple[int, int] | None) -> str | None:
     return None if steps is None else "{}-{}".format(*steps)
 
 
-def steps_of(words: str | None) -> tuple[int, int] | None:
-    """Return the steps of `steps_words`."""
-    first, _, last = (words or "").partition("-")
-    return (int(first), int(last)) if last else None
-
-
 def evidence_record(finding: Finding) -> list[dict[str, Any]]:
     """Return the evidence of a finding as JSON has it."""
     return [_evidence_record(cell) for cell in finding.evidence]

@@ -12,6 +12,7 @@ from nsys_llm.taxonomy.communication import is_fused
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (
     APART,
+    BEFORE_STEPS,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -108,6 +109,7 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
         NOT_RECORDED: {None: wall.not_recorded_ns} if wall.not_recorded_ns else {},
         OTHER_PROCESS: {None: wall.other_process_ns} if wall.other_process_ns else {},
         NO_WORK: {None: wall.no_work_ns} if wall.no_work_ns else {},
+        BEFORE_STEPS: {None: wall.start_up_ns} if wall.start_up_ns else {},
         IDLE: {None: wall.idle_ns},
     }
 

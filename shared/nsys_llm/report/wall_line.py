@@ -12,6 +12,7 @@ from nsys_llm.report.group_words import group_names, of_largest
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
+    BEFORE_STEPS,
     BOUND_WORDS,
     CLASS_WORDS,
     COMMUNICATION,
@@ -19,6 +20,7 @@ from nsys_llm.taxonomy.wall_classes import (
     COPIES,
     FUSED,
     IDLE,
+    LOAD,
     MOSTLY_WORDS,
     NOT_RECORDED,
     POINTWISE,
@@ -228,13 +230,14 @@ def _bound(rows: Sequence[Record], whole_ns: int) -> Bound:
         if name in mostly:
             mostly[name] += share
         unknown += share * (name in (FUSED, NOT_RECORDED))
+        mostly[START_UP] += share * (name in (LOAD, BEFORE_STEPS))
         if name not in shares:
             continue
         shares[name] += share
         graphs += share * (row["detail"] == WHOLE_GRAPH)
         group = bound_group(name, row["detail"]) or name
         groups[name][group] = groups[name].get(group, 0.0) + share
-    mostly[START_UP] = groups[IDLE].get(START_UP, 0.0)
+    mostly[START_UP] += groups[IDLE].get(START_UP, 0.0)
     for group, share in mostly.items():
         if share >= _MOST_PCT:
             return Bound(MOSTLY_WORDS[group], f"{share:.1f} % of the time")

@@ -14,9 +14,9 @@ that launched it, found by process and correlation id, and T the thread that mad
 Where T is in no CUDA call and the operation before the gap was launched by another thread, T may
 have waited for that one to hand over: a wait, a blocking copy or an allocation there is the cause.
 What the driver records as its own (loading and compiling code, waiting for room in the launch
-queue) counts before the call it happens in, time in which a server has no request before both, and
-the profiler's own time before everything: it is no idle time. So each nanosecond of a gap has one
-cause, and the gap is named after the largest.
+queue) counts before the call it happens in, time in which a server has no request, or a program
+starts up, before both, and the profiler's own time before everything: it is no idle time. So each
+nanosecond of a gap has one cause, and the gap is named after the largest.
 
 Where kernels start before their launch call begins, the clocks of host and GPU disagree by as much
 (see `nsys_llm.trace.launch_clocks`). A gap that is shorter than that is `unresolved`, unless its
@@ -54,6 +54,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "unresolved": "the gap is shorter than the clock error between host and GPU",
     "no_work": "no request was in the server",
     "other_process": "another process ran on the GPU",
+    "start_up": "the program started up: before its first step",
     "profiler_overhead": "the profiler did its own work",
     "not_recorded": "work may have run that left no row",
 }
@@ -71,6 +72,7 @@ AFTER_LAST: Final = _CODES["after_last"]
 UNRESOLVED: Final = _CODES["unresolved"]
 NO_WORK: Final = _CODES["no_work"]
 OTHER_PROCESS: Final = _CODES["other_process"]
+START_UP: Final = _CODES["start_up"]
 PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
 NOT_RECORDED: Final = _CODES["not_recorded"]
 

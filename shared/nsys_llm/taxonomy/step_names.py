@@ -26,6 +26,9 @@ PERIOD: Final = "period"
 #: Share of steps that hold one kind of requests, in a worker for these alone; ours: steps of a
 #: server of both vary more.
 _NEARLY_ALL: Final = 0.8
+#: What a step between replays of a graph is called whose kernels are launched one by one.
+EAGER: Final = "eager prefill"
+
 #: What a step without requests of a kind has none of.
 _PARTS: Final = {
     "ctx_reqs": ("ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),

@@ -78,7 +78,7 @@ def wall_of(steps_of, name="work"):
         edges, whole = step_ns * np.arange(steps_n + 1), np.ones(steps_n, dtype=bool)
         windows = np.column_stack((edges[:-1], edges[1:]))
         work = DeviceSteps(windows, whole, True)
-        devices.append(DeviceWall(device_id, None, None, 0, {}, *[0] * 8, work=work))
+        devices.append(DeviceWall(device_id, None, None, 0, {}, *[0] * 9, work=work))
     return RankWall((), tuple(devices), StepKind(name, "step", "repeated range", 3))
 
 

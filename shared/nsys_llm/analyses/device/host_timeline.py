@@ -32,6 +32,7 @@ from nsys_llm.taxonomy.idle_causes import (
     OTHER_PROCESS,
     SLOW_FIRST_LAUNCH_NS,
     SLOW_FIRST_LAUNCH_TIMES,
+    START_UP,
     call_cause,
 )
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
@@ -65,6 +66,7 @@ class HostTimeline:
         not_recorded: When work may have run that left no row: likewise, disjoint from `profiler`.
         no_work: When no request was in the server: likewise, disjoint from both.
         other_process: When another process ran on the GPU: likewise, disjoint from all.
+        start_up: When the program started up: likewise, disjoint from all of these.
         driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
@@ -77,6 +79,7 @@ class HostTimeline:
     not_recorded: IntArray
     no_work: IntArray
     other_process: IntArray
+    start_up: IntArray
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
@@ -89,6 +92,7 @@ class HostTimeline:
         no_work: IntArray,
         not_recorded: IntArray = _NO_SPANS,
         other_process: IntArray = _NO_SPANS,
+        start_up: IntArray = _NO_SPANS,
     ) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
@@ -97,10 +101,11 @@ class HostTimeline:
 
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-            no_work: When a server had no request, likewise; it comes last.
+            no_work: When a server had no request, likewise; it comes after these.
             not_recorded: When work may have run that left no row, likewise; the profiler comes
                 first.
             other_process: When another process ran on the GPU, likewise; it comes after that.
+            start_up: When the program started up, likewise; it comes last.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -122,10 +127,12 @@ class HostTimeline:
         taken = merged_unions([taken, other_process])
         no_work = subtract_intervals(no_work, taken)
         taken = merged_unions([taken, no_work])
+        start_up = subtract_intervals(start_up, taken)
+        taken = merged_unions([taken, start_up])
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        away = not_recorded, no_work, other_process
+        away = not_recorded, no_work, other_process, start_up
         return cls(calls, cause, is_graph, profiler, *away, driver, error_ns)
 
     @property
@@ -133,6 +140,7 @@ class HostTimeline:
         """By cause when nobody knows of idle time, or nothing was to do: disjoint."""
         return {
             NO_WORK: self.no_work,
+            START_UP: self.start_up,
             OTHER_PROCESS: self.other_process,
             NOT_RECORDED: self.not_recorded,
         }

@@ -20,6 +20,7 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import (
+    BEFORE_STEPS,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -88,6 +89,7 @@ def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
             NOT_RECORDED: layer.not_recorded,
             OTHER_PROCESS: layer.other_process,
             NO_WORK: layer.no_work,
+            BEFORE_STEPS: layer.start_up,
         }
         spans = {name: intersect_intervals(times, shown) for name, times in spans.items()}
         busy = np.concatenate(list(spans.values()))

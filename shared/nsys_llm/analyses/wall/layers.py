@@ -53,6 +53,7 @@ class WallLayers:
         other_process: The part of the idle time in which another process ran on the GPU.
         no_work: The part of the rest in which a server had no request, see
             `nsys_llm.analyses.steps.no_work`.
+        start_up: The part of the rest in which a program started up.
     """
 
     device_id: int
@@ -69,6 +70,7 @@ class WallLayers:
     not_recorded: IntArray
     other_process: IntArray
     no_work: IntArray
+    start_up: IntArray
 
     @cached_property
     def only_compute(self) -> IntArray:
@@ -78,27 +80,20 @@ class WallLayers:
 
 
 def wall_layers(
-    trace: RankTrace,
-    profiler: IntArray,
-    not_recorded: IntArray,
-    no_work: IntArray,
-    other_process: IntArray | None = None,
+    trace: RankTrace, host: tuple[IntArray, ...]
 ) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
-        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-        not_recorded: When work may have run that left no row, likewise.
-        no_work: When a server had no request, likewise.
-        other_process: When another process ran on its GPUs, likewise; None: never.
+        host: When the profiler did its own work, work may have run that left no row, another
+            process ran on its GPUs, a server had no request, and the program started up: shape
+            (n, 2) each, sorted and disjoint.
     """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
     # Results of many ranks that travel together hold each name once.
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
-    others = np.empty((0, 2), dtype=np.int64) if other_process is None else other_process
-    host = profiler, not_recorded, others, no_work
     layers = tuple(
         _device_layers(trace, device, names, code, communicates, host)
         for device in trace.device_ids
@@ -165,7 +160,7 @@ def _device_layers(
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    communication, copying, profiler, not_recorded, other_process, no_work = layers
+    communication, copying, profiler, not_recorded, other_process, no_work, start_up = layers
     load = intersect_intervals(load_spans(trace, device), copying)
     return WallLayers(
         device_id=device,
@@ -182,6 +177,7 @@ def _device_layers(
         not_recorded=not_recorded,
         other_process=other_process,
         no_work=no_work,
+        start_up=start_up,
     )
 
 
