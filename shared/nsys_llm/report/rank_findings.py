@@ -63,8 +63,8 @@ RULES: Final = {
         ),
         _rule(
             id="less_work",
-            title="{Who} {have} less to compute than {their} peers in {less_steps_n} of "
-            "{steps_n:step}[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
+            title="{Who} {have} less to compute in {less_steps_n} of {steps_n:step}"
+            "[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
             threshold="in 90 % of the steps: less than 70 % of the requests of the others and less "
             "compute; where names tell no requests, in 20 steps and more, less than 70 % of their "
             "compute, or smaller grids in as many launches",
@@ -224,7 +224,6 @@ def _subjects(rows: Sequence[Record], worst: Record, tables: Tables) -> dict[str
         "Who": f"{who[0].upper()}{who[1:]}",
         "have": "have" if are_several else "has",
         "run": "run" if are_several else "runs",
-        "their": "their" if are_several else "its",
         "waiting": gpus_words([one], with_devices=has_several),
         "Gpu": f"GPU {one[1]} of rank {one[0]}" if has_several else f"Rank {one[0]}'s GPU",
         "gpu": str(one[1]) if has_several else None,

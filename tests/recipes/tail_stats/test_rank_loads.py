@@ -61,13 +61,13 @@ def told(recipe, folder):
         (
             (40, 40, 40, 6),
             {"name": "forward"},
-            "Rank 3 has less to compute than its peers in 24 of 24 steps",
+            "Rank 3 has less to compute in 24 of 24 steps",
         ),
         (
             # 80 % of their compute, in smaller grids.
             (40, 40, 40, 28),
             {"name": "forward", "grids": True},
-            "Rank 3 has less to compute than its peers in 24 of 24 steps",
+            "Rank 3 has less to compute in 24 of 24 steps",
         ),
     ],
 )
