@@ -9,7 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.matched import communicator
-from nsys_llm.analyses.ranks.chance import others_beyond
+from nsys_llm.analyses.ranks.chance import of_others
 from nsys_llm.report.records import grouped
 
 from .groups import CommGroup, hosts_of
@@ -95,7 +95,8 @@ def _compared(medians: pd.DataFrame, families: Mapping[int, tuple[Any, ...]]) ->
 def _of_others(medians: pd.Series[float]) -> pd.Series[float]:
     """Return for each group the median of the others; null for one alone."""
     values = medians.to_numpy()
-    return medians - others_beyond(values) if len(values) > 1 else medians * math.nan
+    usual = of_others(values) if len(values) > 1 else math.nan
+    return pd.Series(usual, medians.index)
 
 
 def _called(job: CommJob, groups: Sequence[CommGroup]) -> str:

@@ -295,13 +295,14 @@ class _Peer:
         if gpu.wall.communication_ns and (
             joined is None or any(joined[self._at] == joined[at] for at in others)
         ):
-            less_ns = -float(self._more_ns.sum()) * scale
+            usual_ns = np.median(self._group.compute_ns[~loads.under], axis=0)
+            less_ns = float((usual_ns - self._compute_ns).sum()) * scale
             return max(round(min(less_ns, gpu.wall.communication_ns)), 0) or None
         if loads.requests is None:
             return None
         own_n, others_n = loads.requests[:, self._row].sum(axis=1)
         own_ns = float(self._compute_ns.sum())
-        used = own_n * (own_ns - float(self._more_ns.sum())) / (others_n * own_ns)
+        used = own_n * (own_ns - float(self._more_ns.sum())) / max(others_n * own_ns, 1.0)
         return max(round((1.0 - used) * gpu.wall.span_ns), 0) or None
 
     def _paused(self) -> _Mask | None:
