@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -135,7 +136,7 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
     if case != "stages" and stages_n <= 2:
         waited = Waited.of(tables, gpu).where("cause", *HOST_CAUSES)
         of_states = host_case(waited, lost_ns[gpu], span_of(tables, gpu))
-        said = of_states[1:] if of_states else _of_gaps(tables, gpu, lost_ns[gpu])
+        said = of_states[1:] if of_states else _of_gaps(tables, gpu, lost_ns[gpu], rule)
         shown = of_states[0] if of_states else case
         # Of slow calls the rule says why.
         of_calls = RULES[rule].cases[case].recommendation if case == "calls" else None
@@ -146,17 +147,18 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
     return replace(made, recommendation=advice) if made and advice else made
 
 
-def _of_gaps(tables: Tables, gpu: Gpu, lost_ns: int) -> _Said:
-    """Return in which range the host was for half of some idle time, by the longest gaps."""
-    gaps = tables["gaps"]
-    gaps = gaps[(gaps["rank"] == gpu[0]) & (gaps["device_id"] == gpu[1])]
-    sums = gaps[gaps["cause"].isin(HOST_CAUSES)].groupby("nvtx_range")["cause_ns"].sum()
+def _of_gaps(tables: Tables, gpu: Gpu, lost_ns: int, rule: str) -> _Said:
+    """Return in which range the host was for half of some idle time."""
+    rows = tables["rank_causes"]
+    rows = rows[(rows["rank"] == gpu[0]) & (rows["device_id"] == gpu[1])]
+    sums = rows[rows["cause"].isin(HOST_CAUSES)].groupby("nvtx_range")["range_ns"].sum()
     if sums.empty or 2 * int(sums.max()) < lost_ns:
         return _NOTHING
     name = str(sums.idxmax())
     where = {"rank": gpu[0], "device_id": gpu[1], "cause": HOST_CAUSES, "nvtx_range": name}
-    share = claim(*(tables, "range_pct", "gaps", "cause_ns", "sum", span_of(tables, gpu)), **where)
-    return {"host_range": name, "host_advice": advice_on(range=name)}, (share,)
+    of = partial(claim, tables, "range_pct", "rank_causes", "range_ns", "sum")
+    advice = advice_on(**{"launched" if rule == "launch_bound" else "range": name})
+    return {"host_range": name, "host_advice": advice}, (of(span_of(tables, gpu), **where),)
 
 
 def _stages_n(tables: Tables) -> int:

@@ -170,7 +170,8 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "launch_bound",
-        title="{whose} launches too slowly: {its} GPU idles {share_pct} in short gaps",
+        title="{whose} launches too slowly: {its} GPU idles {share_pct} in short gaps"
+        "[, {range_pct} in {host_range:quoted}]",
         details=f"{_OF_HOST}{_PATTERN}{_AFFECTED}",
         window_shows=None,
         lost="idle time in which the host is late, half of it or more in gaps below 100 us",
