@@ -5,9 +5,10 @@
     python tests/nightly.py ledger      what came of each part on this commit, as Markdown
 
 Targets are `tests` (all of them, with every case), `mutants` (planted bugs), `campaigns` (hostile
-input, faults and shapes) and `matrix` (Pythons and libraries). A part is meant to take less than 45
-minutes on two cores. The ledger is in the folder that NSYS_LLM_LEDGER names, else below ~/.cache,
-with the output of each part. A checkout with changes has no commit: its parts are run each time.
+input, faults, shapes, sentences) and `matrix` (Pythons and libraries). A part is meant to take less
+than 45 minutes on two cores. The ledger is in the folder that NSYS_LLM_LEDGER names, else below
+~/.cache, with the output of each part. A checkout with changes has no commit: its parts
+are run each time.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ PARTS_N: Final = {"tests": 4, "mutants": 1, "campaigns": 4, "matrix": 4}
 #: Of each target; and how often a command is hurt.
 FUZZ_S: Final = 120
 INJECTIONS_N: Final = 80
+#: For how long sentences on random jobs are checked.
+SENTENCES_S: Final = 1200
 #: After this a command of a part has not ended.
 LONGEST_S: Final = 2 * 3600
 PYTEST: Final = (
@@ -58,7 +61,8 @@ def commands(target: str, part: int, parts_n: int) -> list[list[str]]:
     shapes = [
         ["tests/campaigns/shapes.py", "--shapes", *[*SHAPES][n::parts_n]] for n in range(parts_n)
     ]
-    return [*[*fuzz, faults][part - 1 :: parts_n], shapes[part - 1]]
+    sentences = ["tests/campaigns/sentences.py", "--seconds", f"{SENTENCES_S}"]
+    return [*[*fuzz, faults, sentences][part - 1 :: parts_n], shapes[part - 1]]
 
 
 def run_part(target: str, part: int, parts_n: int, commit: str) -> bool:

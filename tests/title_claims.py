@@ -211,10 +211,13 @@ def _is_theirs(
 def _members(
     where: Mapping[str, Any], table: str, tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[str]:
-    """Yield the ranks of a group, as tables call it by its number, and the machine of a rank."""
+    """Yield the ranks of a group that has a number; machine, file and group of a rank."""
     files = _files(table, tables)
-    if "host" in files:
-        yield from files.loc[files["rank"].isin(_several(where.get("rank"))), "host"]
+    own = files["rank"].isin(_several(where.get("rank"))) | files["File"].isin(list(_flat(where)))
+    if table in tables and not {"rank", "file"} & set(tables[table].columns):
+        own |= files["group"].eq(0)  # the job is the largest group
+    for column in {"host", "File", "group_name"} & set(files.columns):
+        yield from files.loc[own, column].dropna()
     groups = tables.get(f"{table.rpartition('/')[0]}/groups", tables.get("groups"))
     if "group" in where and groups is not None:
         yield from groups.loc[groups["group"].isin(_several(where["group"])), "ranks"]

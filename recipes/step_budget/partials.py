@@ -13,6 +13,7 @@ from nsys_llm.analyses.collectives.lanes import merged_collectives
 from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.analyses.steps.steps import Beside
 from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.by_rank import merged_ranks
@@ -99,6 +100,7 @@ class RankBudget:
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
+        beside: Work that its steps launched and that is not of their pace.
     """
 
     step: StepKind | None
@@ -110,6 +112,7 @@ class RankBudget:
     clock_error_ns: int
     replay: RankReplay
     copies: RepeatedCopies = field(default_factory=RepeatedCopies)
+    beside: Beside | None = None
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def job(compute_ns, *, launches=None, steps=True):
             device_id=0, span_start_ns=0, span_end_ns=int(edges[-1]), span_ns=int(edges[-1]),
             kernels_ns={"gemm": total_ns}, graphs_ns=0,
             communication_ns=int(edges[-1]) - total_ns, copies_ns=0, profiler_ns=0,
-            not_recorded_ns=0, no_work_ns=0, load_ns=0, idle_ns=0, work=work,
+            not_recorded_ns=0, no_work_ns=0, start_up_ns=0, load_ns=0, idle_ns=0, work=work,
         )  # fmt: skip
     return JobWalls(tuple(ranks), walls, {}, load_rules("generic"))
 

@@ -32,9 +32,13 @@ RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.va
 #: Rules that fire on a fact, and not from an amount on.
 FACTS = {
     "broken_times",
+    "earlier_run",
+    "groups",
+    "rank_twice",
+    "segment",
+    "shared_gpu",
     "page_migrations",
     "unknown_table",
-    "unrelated_profiles",
     "clocks_apart",
     "clocks_too_uncertain",
     "determinism_atomics",

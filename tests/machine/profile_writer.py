@@ -93,7 +93,9 @@ def rank_profile(
         hostname=instruction.host or f"node-{rank:04d}",
         utc_epoch_ns=_EPOCH_NS + ahead_ns,
         system_clock_ns=1_000_000_000_000 + ahead_ns,
-    ).process(pid=pid, gpu_ids=range(devices_n), blocking_streams=instruction.blocking_streams)
+    )
+    gpus = range(rank * devices_n, (rank + 1) * devices_n)
+    report.process(pid=pid, gpu_ids=gpus, blocking_streams=instruction.blocking_streams)
     report.environment(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(program.ranks_n))
     writer = _RankWriter(outcome, rank, report)
     writer.add_calls()

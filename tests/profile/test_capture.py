@@ -83,6 +83,8 @@ def test_a_profile_that_says_nothing_of_itself_has_no_facts(tmp_path, kind):
         "META_DATA_EXPORT",
         "PROCESSES",
         "MPI_RANKS",
+        "ANALYSIS_DETAILS",
+        "TARGET_INFO_CUDA_DEVICE",
     ):
         profile.drop_table(table)
     facts = facts_of(write(profile, tmp_path, kind))
@@ -180,3 +182,17 @@ def test_the_sentinel_of_null_is_no_process_and_no_rank(tmp_path):
     profile.raw("PROCESSES", globalPid=None, pid=None, name="ghost")
     facts = facts_of(write(profile, tmp_path, "sqlite"))
     assert NULL_INT not in facts.mpi_ranks.values()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gpus_are_known_by_both_tables_of_them_and_slices_by_their_own_id(tmp_path, kind):
+    profile = (
+        TraceBuilder(duration_ns=9_000).process(pid=7, gpu_ids=(3, 4)).process(pid=8, gpu_ids=(3,))
+    )
+    facts = facts_of(write(profile.kernel("k", start_ns=1, duration_ns=1, pid=7), tmp_path, kind))
+    assert facts.duration_ns == 9_000
+    gpu_of = facts.gpu_of
+    assert gpu_of[7, 0] == gpu_of[8, 0] != gpu_of[7, 1]
+    profile.drop_table("TARGET_INFO_CUDA_DEVICE")
+    (tmp_path / "bare").mkdir()
+    assert facts_of(write(profile, tmp_path / "bare", kind)).gpu_of == {}

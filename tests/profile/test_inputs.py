@@ -125,13 +125,27 @@ def test_a_link_to_nowhere_in_a_folder_stays_a_profile(folder):
     assert names("ranks") == ["rank0.sqlite", "rank1.sqlite"]
 
 
+def test_folders_in_a_folder_are_read_where_it_has_no_profiles(folder):
+    files = ("job/node1/rank0.sqlite", "job/node1/notes.txt", "job/node2/rank0.sqlite")
+    make(
+        folder, *files, "job/node10/more/rank0.sqlite", "both/rank0.sqlite", "both/old/rank0.sqlite"
+    )
+    assert names("job") == ["rank0.sqlite"] * 3
+    assert [profile.label for profile in expand_inputs(["job"])[0]] == [
+        "node1/rank0",
+        "node2/rank0",
+        "more/rank0",
+    ]
+    assert len(names("both")) == 1
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
         ("missing.sqlite", "missing.sqlite: does not exist"),
         ("missing:3", "missing:3: does not exist"),
         ("empty", "empty: no profiles in this folder"),
-        ("outer", "subfolders are not searched"),
+        ("deep", "deep: no profiles in this folder"),
         ("a.txt", "a.txt: not a profile"),
         ("a.sqlite:2", "':n' is for folders"),
         ("ranks:0", "':0' selects no profiles"),
@@ -140,7 +154,7 @@ def test_a_link_to_nowhere_in_a_folder_stays_a_profile(folder):
 )
 def test_each_mistake_has_its_line(folder, entry, said):
     os.mkfifo(folder / "pipe.sqlite")
-    make(folder, "a.txt", "a.sqlite", "ranks/b.sqlite", "outer/inner/c.sqlite", "empty/notes.txt")
+    make(folder, "a.txt", "a.sqlite", "ranks/b.sqlite", "deep/1/2/3/4/c.sqlite", "empty/notes.txt")
     with pytest.raises(UsageError) as caught:
         expand_inputs(["a.sqlite", entry])
     assert said in caught.value.message

@@ -138,7 +138,8 @@ def test_a_run_is_called_like_its_report_or_the_folder_of_its_reports():
 
     assert read("/data/run7/before") == "before"
     assert read("/data/run7/a", "/data/run7/b") == "run7"
-    assert read("/data/run7/a", "/data/run8/b") == "2 reports"
+    assert read("/data/job/node1/a", "/data/job/node2/a") == "job"
+    assert read("/data/run7/a", "/home/run8/b") == "2 reports"
 
 
 @pytest.mark.parametrize("exponent", range(12))

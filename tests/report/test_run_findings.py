@@ -21,7 +21,7 @@ def test_a_sound_run_has_no_findings():
 def test_a_rank_without_gpu_work_is_told():
     (finding,) = findings_of([file(0), file(1, "no_gpu_work", "no work")], [coverage(0, 1000)])
     assert (finding.rule, finding.kind) == ("no_gpu_work", CAPTURE)
-    assert finding.title == "1 of 2 ranks or profiles holds no GPU work"
+    assert finding.title == "1 of 2 ranks or profiles holds no GPU work: `rank1`"
     assert "`rank1`" in finding.details
     (all_of_them,) = findings_of([file(0, "no_gpu_work", "no work")])
     assert all_of_them.kind == CAPTURE

@@ -34,6 +34,7 @@ WALL = DeviceWall(
     profiler_ns=50,
     not_recorded_ns=0,
     no_work_ns=0,
+    start_up_ns=0,
     idle_ns=250,
 )
 
@@ -74,7 +75,8 @@ def line_of(*details, covered=(), gpus=("rank0",)):
         for file in gpus
         for name, detail, ns in details
     ]
-    tables = {"wall": frame_of("wall", some), "coverage": frame_of("coverage", covered)}
+    given = {"wall": some, "coverage": covered, "files": []}
+    tables = {name: frame_of(name, rows) for name, rows in given.items()}
     return wall_lines(tables)[0]
 
 

@@ -128,6 +128,18 @@ def test_the_newest_is_judged_by_the_last_runs_before_it(runs, tmp_path, capsys)
     assert "Plotly.newPlot" in (tmp_path / "out" / "trend.html").read_text("utf-8")
 
 
+def test_a_slower_run_says_in_which_of_its_steps(runs, tmp_path, capsys):
+    before = [runs(ns) for ns in (1e6, 1.01e6, 0.99e6)]
+    after = runs(1.3e6)
+    record = json.loads((after / "report.json").read_text("utf-8"))
+    first = next(item for item in record["report"]["findings"] if item["kind"] == "performance")
+    first |= {"title": "Rank 2's GPU is slow from step 40 of 60 on", "steps": "40-59"}
+    (after / "report.json").write_text(json.dumps(record), "utf-8")
+    code, out, _ = ended(capsys, *before, after)
+    assert code == 0
+    assert "Rank 2's GPU is slow from step 40 of 60 on." in " ".join(out.split())
+
+
 def test_what_noise_explains_passes_a_gate(runs, tmp_path, capsys):
     for step_ns in (5.0e6, 7.0e6, 6.0e6, 5.5e6, 6.5e6, 7.2e6):
         runs(step_ns)

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts
-from nsys_llm.trace.identity import RankEntry, RankKey, clock_offsets, number_ranks, one_clock
+from nsys_llm.trace.identity import (
+    RankEntry,
+    RankKey,
+    clock_offsets,
+    machines,
+    number_ranks,
+    one_clock,
+)
 
 
 def facts(variables=None, mpi=None, host="node1", utc=None, steady=None, session=None):
@@ -283,3 +290,24 @@ def test_profiles_of_one_session_have_one_clock_and_all_others_their_own(other):
     bare = facts(**{**ONE_SESSION, "session": None})
     assert one_clock({"/a": bare, "/b": bare}) == {"/a": 0, "/b": 0}
     assert one_clock({"/a": facts(), "/b": facts()}) == {"/a": 0, "/b": 1}
+
+
+def test_machines_of_one_name_are_told_apart_by_their_boots():
+    """Containers are all called `host`; wall clocks of one machine differ by less than 2 s."""
+    second = 10**9
+    given = {
+        "a": facts(host="host", utc=1000 * second, steady=100 * second),
+        "b": facts(host="host", utc=1000 * second, steady=300 * second),
+        "c": facts(host="host", utc=1061 * second, steady=160 * second),
+        "d": facts(host="host", utc=1000 * second),
+        "e": facts(host=None, utc=1000 * second, steady=100 * second),
+        "f": None,
+    }
+    known = {"a": "host", "b": "host (2)", "c": "host", "d": "host", "e": None, "f": None}
+    assert machines(given) == known
+    # A steady clock means something on one machine only.
+    assert clock_offsets({name: given[name] for name in "ab"}) == ({"a": 0, "b": 0}, "utcEpochNs")
+    one = clock_offsets({name: given[name] for name in "ac"})
+    assert one == ({"a": 0, "c": 60 * second}, "systemClockNs")
+    ranks = number_ranks([RankEntry(RankKey(name, 1), name, given[name], True) for name in "ab"])
+    assert [rank.host for rank in ranks] == ["host", "host (2)"]

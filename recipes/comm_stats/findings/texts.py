@@ -8,7 +8,7 @@ from nsys_llm.analyses.collectives.experts import UNEVEN
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import STAGE_RULES
-from nsys_llm.report.rules import OF_CLASS, OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OURS, Case, Rule, rules_by_id
 
 #: Of a link's peak, in percent, over at least so many collectives that move so much on average:
 #: at 16 MiB healthy links carry less than half.
@@ -76,7 +76,7 @@ RULES: Final = rules_by_id(
             ),
         },
         tables=("exchanges",),
-        specificity=OF_CLASS,
+        specificity=OF_KERNEL,
     ),
     Rule(
         "experts",
@@ -137,7 +137,7 @@ RULES: Final = rules_by_id(
         recommendation="Compare its links, network cards and switch ports with those of the other "
         "ranks (nvidia-smi nvlink --status, ibstat), and NCCL's choice of them (NCCL_DEBUG=INFO).",
         tables=("groups", "message_sizes"),
-        specificity=OF_CLASS,
+        specificity=OF_KERNEL,
     ),
     Rule(
         "implausible_sizes",

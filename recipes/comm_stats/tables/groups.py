@@ -92,8 +92,7 @@ def group_rows(job: CommJob, groups: Sequence[CommGroup]) -> list[dict[str, Any]
 
 def hosts_of(job: CommJob, group: CommGroup) -> set[str | None]:
     """Return the machines of a group; with None where they are not known."""
-    facts = [job.collectives.devices[owner].rank.facts for owner in group.owners]
-    return {some.host if some else None for some in facts}
+    return {job.collectives.devices[owner].rank.host for owner in group.owners}
 
 
 def stride(ranks: Sequence[int]) -> int | None:

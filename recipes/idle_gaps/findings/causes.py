@@ -123,7 +123,7 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
     if stages_n > 2:
         lost_ns = short_ns  # without its input, a stage has nothing to launch
     gpu = worst_gpu(lost_ns)
-    rows = times.rows(gpu, HOST_CAUSES)
+    lost_ns, rows = times.walls.beside(lost_ns, gpu), times.rows(gpu, HOST_CAUSES)
     rule, case = "launch_bound", None
     if rows and rows[0]["detail"] in _WAITS:
         rule = _WAITS[rows[0]["detail"]]
@@ -202,7 +202,7 @@ def _finding(
 ) -> Finding | None:
     """Return the finding of a rule on the GPU that loses most; None where nobody loses any."""
     gpu = worst_gpu(lost_ns)
-    rows = times.rows(gpu, causes)
+    lost_ns, rows = times.walls.beside(lost_ns, gpu), times.rows(gpu, causes)
     if not rows or not lost_ns[gpu]:
         return None
     evidence = _lost(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.device.dependents import Dependents
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import MEDIAN, Spread, ValueCounts
 from nsys_llm.numeric.exclusive import exclusive_in_windows
@@ -99,12 +100,12 @@ def named_kernels(
     return KernelNames(shown, shown_code, tuple((shown[i], full[k]) for i, k in split), source)
 
 
-def map_kernels(trace: RankTrace, names: KernelNames) -> Census:
+def map_kernels(trace: RankTrace, names: KernelNames, early: Dependents) -> Census:
     """Count the kernels of a rank, by name and device."""
     kernels = trace.tables["kernels"]
     inside = trace.starts_inside(kernels)
     clipped_ns = trace.clipped_ns(kernels)
-    own_ns = _exclusive(kernels, names.source, trace.windows_ns)
+    own_ns = _exclusive(kernels, _begins_ns(trace, early), names.source, trace.windows_ns)
     devices, device = distinct_codes(kernels["device_id"])
     by_device = names.name if len(devices) == 1 else device * len(names.shown) + names.name
     del device
@@ -162,9 +163,20 @@ def communication_kernels(names: KernelNames) -> npt.NDArray[np.bool_]:
     return np.array(reported, dtype=bool)[names.source]
 
 
-def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) -> IntArray:
+def _begins_ns(trace: RankTrace, early: Dependents) -> IntArray:
+    """Return when kernels began or, of those that began early, the one ahead of them ended."""
+    starts: IntArray = trace.tables["kernels"]["start_ns"]
+    if not early.row.size:
+        return starts
+    early_ns = early.early_ns(len(trace.unfiltered["kernels"]))
+    return starts + (early_ns if trace.complete else early_ns[trace.kept["kernels"]])
+
+
+def _exclusive(
+    kernels: Table, starts: IntArray, tie_break: IntArray, windows: IntArray | None
+) -> IntArray:
     """Return each kernel's share of its device's busy time inside the windows."""
-    starts, ends = kernels["start_ns"], kernels["end_ns"]
+    ends = kernels["end_ns"]
     if is_constant(kernels["device_id"]):
         return exclusive_in_windows(starts, ends, tie_break, windows)
     shares = np.zeros(len(kernels), dtype=np.int64)

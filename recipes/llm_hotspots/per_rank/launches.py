@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.device.dependents import Dependents
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.distributions import Spread, ValueCounts
@@ -51,6 +52,8 @@ class DeviceLaunches:
     under_5us_n: int
     durations: Spread
     calls: CallTimes | None
+    pdl_pairs_n: int
+    pdl_hidden_ns: int
 
 
 def launched_devices(trace: RankTrace) -> IntArray:
@@ -71,6 +74,7 @@ def map_launches(
     calls: Table,
     durations: ValueCounts,
     devices: IntArray,
+    early: Dependents,
 ) -> tuple[DeviceLaunches, ...]:
     """Reduce the launches of one rank.
 
@@ -89,6 +93,7 @@ def map_launches(
             device,
             _only(durations, known.index(device) if device in known else -1),
             None if launched is None else _of_device(launched, device, trace),
+            _hidden(trace, device, early),
         )
         for device in trace.device_ids
     )
@@ -125,6 +130,7 @@ def _device(
     device: int,
     durations: ValueCounts,
     launched: Table | None,
+    hidden: tuple[int, int],
 ) -> DeviceLaunches:
     kernels = trace.device_ops(device)["kernels"]
     kernels = kernels.take(trace.starts_inside(kernels))
@@ -138,7 +144,18 @@ def _device(
         under_5us_n=int(durations.count[durations.value < SHORT_NS].sum()),
         durations=durations.spread(1),
         calls=None if launched is None else _call_times(launched, trace),
+        pdl_pairs_n=hidden[0],
+        pdl_hidden_ns=hidden[1],
     )
+
+
+def _hidden(trace: RankTrace, device: int, early: Dependents) -> tuple[int, int]:
+    """Return the pairs of kernels of a device that overlap again and again, and for how long."""
+    kernels = trace.unfiltered["kernels"].take(early.row)
+    here = (kernels["device_id"] == device) & trace.starts_inside(kernels) & (early.hidden_ns > 0)
+    if not trace.complete:
+        here &= trace.kept["kernels"][early.row]
+    return distinct(early.pair[here]).size, int(early.hidden_ns[here].sum())
 
 
 def _idle_gaps_ns(trace: RankTrace, device: int) -> IntArray:

@@ -27,10 +27,10 @@ def map_rank(view: RankView) -> HotspotsPartial:
     """Reduce one rank; base and mangled choose the names shown, other options see `map_extras`."""
     trace = view.trace
     kernels = trace.tables["kernels"]
-    names = named_kernels(kernels, trace.strings, view.options)
+    names, early = named_kernels(kernels, trace.strings, view.options), view.dependents
     census, (overlap, memops), _ = concurrently(
         len(kernels),
-        lambda: map_kernels(trace, names),
+        lambda: map_kernels(trace, names, early),
         lambda: _beside_kernels(trace, names, view.key),
         lambda: trace.gpu_busy,  # what follows asks for it from two threads
     )
@@ -39,7 +39,7 @@ def map_rank(view: RankView) -> HotspotsPartial:
         len(calls),
         lambda: map_apis(trace, calls, broken),
         lambda: map_stages(trace, names.name),
-        lambda: map_launches(trace, calls, census.of_device, census.devices),
+        lambda: map_launches(trace, calls, census.of_device, census.devices, early),
         lambda: map_extras(view, names),
     )
     hotspots = RankHotspots(

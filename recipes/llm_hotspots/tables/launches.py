@@ -38,7 +38,8 @@ def launch_tables(ranks: RankRows, devices: Columns) -> dict[str, Columns]:
 
 def _launches(ranks: RankRows, devices: Columns) -> Columns:
     launches = [(rank, launch) for rank, part in ranks for launch in part.launches]
-    columns = record_columns(launches, "device_id", "kernels_n", "graph_nodes_n")
+    plain = ("device_id", "kernels_n", "graph_nodes_n", "pdl_pairs_n", "pdl_hidden_ns")
+    columns = record_columns(launches, *plain)
     window_ns = np.array(devices["window_ns"], dtype=np.int64)
     active_ns = window_ns - np.array([item.long_gaps_ns for _, item in launches], dtype=np.int64)
     kernels_n = np.array(columns["kernels_n"], dtype=np.int64)

@@ -10,12 +10,18 @@ from typing import Any, Final
 
 from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding, evidence_of
+from nsys_llm.report.findings import (
+    CAPTURE,
+    UNRECORDED_WORK,
+    Evidence,
+    Finding,
+    evidence_of,
+)
 from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
-from nsys_llm.taxonomy.wall_classes import APART
+from nsys_llm.taxonomy.wall_classes import APART, BEFORE_STEPS, LOAD
 from nsys_llm.view.text import listed, quoted, sentences
 
 from ..tables.opportunities import LEAD
@@ -62,9 +68,14 @@ def _where_time_goes(tables: Tables) -> str:
     parts = [part for line in wall_lines(tables) for part in line.parts]
     if not parts:
         return ""
-    apart = [f", {part.text}" for part in parts[1:] if part.label in APART.values()]
-    first = f"{parts[0].label}, {parts[0].share_pct:.1f} %"
-    return f". The largest part of the time is {first}{''.join(apart)}"
+    first = f". The largest part of the time is {parts[0].label}, {parts[0].share_pct:.1f} %"
+    shares = {part.label: part.share_pct for part in parts}
+    if APART[BEFORE_STEPS] in shares:
+        before = [shares.pop(APART[name]) for name in (BEFORE_STEPS, LOAD) if APART[name] in shares]
+        what = "loading" if len(before) > 1 else "start-up"
+        first += f"; {sum(before):.1f} % is {what} before the first step"
+    apart = [part for part in parts[1:] if part.label in APART.values() and part.label in shares]
+    return f"{first}{''.join(f', {part.text}' for part in apart)}"
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -89,6 +100,7 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
         cause=Cause(row["cause"], row["cause_rank"], detail=row["cause_detail"]),
         name=lead["name"],
         window_ns=window_of(row, "window_start_ns", "window_end_ns"),
+        steps=_steps(row["steps"]),
         tables=tuple(dict.fromkeys(item["recipe"] for item in [lead, *others])),
         **_common(row),
     )
@@ -106,6 +118,12 @@ def fitted(details: str, title: str, others: Sequence[Record]) -> str:
     lengths = accumulate(len(part.split()) for part in parts)
     kept = [part for part, words_n in zip(parts, lengths, strict=True) if words_n <= _MOST_WORDS]
     return " ".join(kept or parts[:1])
+
+
+def _steps(words: str | None) -> tuple[int, int] | None:
+    """Return the steps that the table has as `15-29`."""
+    first, _, last = (words or "").partition("-")
+    return (int(first), int(last)) if last else None
 
 
 def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from nsys_llm.capture.segments import SEGMENT
 from nsys_llm.report.capture_summary import capture_caveats, little_work
 from nsys_llm.report.findings import INCOMPLETE
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.group_words import group_names
+from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.categories import UNMATCHED
@@ -16,11 +18,11 @@ from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import counted, first_sentence, format_ns, quoted
 
 from ..tables.ranks import mean_step_ns
-from ..tables.views import step_unit
 
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
 _CHANGE_READING: Final = (
+    "shared_gpu",
     "whole_graphs",
     "fused_communication",
     "captures_apart",
@@ -34,6 +36,8 @@ _CHANGE_READING: Final = (
     "copies_not_traced",
 )
 
+#: Lines of groups.
+_MOST_GROUPS: Final = 3
 #: Usual steps for each longer one, and what the mean step is above theirs, where they are told
 #: apart.
 _LEAST_USUAL: Final = 2
@@ -47,29 +51,86 @@ def screen(tables: Tables) -> Screen | None:
     gpus = [row for row in records(tables["ranks"]) if row["span_ns"]]
     if not gpus:
         return None
-    spans = [int(row["span_ns"]) for row in gpus]
+    names, groups = group_names(tables), grouped(gpus, "group")
+    first = groups[min(groups)]
     reported = [str(row["headline"] or "").splitlines() for row in records(tables["recipes"])]
-    lines = tuple(line for some in reported for line in some) + unmatched_line(tables)
-    facts = [counted(len(gpus), "GPU"), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
-    trust = _trust(tables)
-    step_ns = mean_step_ns(gpus)
-    unit = step_unit(tables)
-    uneven, little = _uneven_steps(gpus, unit), [little_work(tables)]
+    told = tuple(line for some in reported for line in some) + unmatched_line(tables)
+    lines = (*_group_lines(tables, groups, names), *told)
+    facts, step_ns = _facts(tables, first)
+    trust, little = _trust(tables), [little_work(tables)]
     if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
         little = []
-    little = [*_unrecorded_steps(gpus, unit), *filter(None, little)]
+    little = [*_unrecorded_steps(first, _unit(first)), *filter(None, little)]
+    if segments := _segments(tables, len(gpus)):
+        facts.insert(1, segments)
+    if names:
+        every = f"{_gpus(gpus)} in {len(names)} groups"
+        steps = facts[2 + bool(segments) :]
+        facts = [f"{every}; {names[0]}: {steps[0]}", *steps[1:]] if steps else [every]
+    words, ranks = ", ".join([*facts, *little]), None
+    if names:
+        ranks = frozenset(int(row["rank"]) for row in first)
+    if step_ns is None:
+        span_ns = float(max(row["span_ns"] for row in first))
+        return Screen(words, span_ns, "of one GPU", False, trust, lines=lines, ranks=ranks)
+    whole = f"a {_unit(first)}"
+    return Screen(words, step_ns, whole, True, trust, lines=lines, ranks=ranks)
+
+
+def _segments(tables: Tables, gpus_n: int) -> str:
+    """Return how many segments the profiles of a rank are; nothing where all are whole."""
+    capture = tables["capture"]
+    counts = sorted(set(capture.loc[capture["kind"] == SEGMENT, "of_n"]))
+    if not counts:
+        return ""
+    span = f"{counts[0]} to " if len(counts) > 1 else ""
+    return f"{span}{counted(int(counts[-1]), 'segment')}{' each' * (gpus_n > 1)}"
+
+
+def _group_lines(
+    tables: Tables, groups: Mapping[Any, Sequence[Record]], names: Mapping[int, str]
+) -> list[str]:
+    """Return what each group is, a line each; of many the first ones."""
+    lines = [
+        f"{quoted(names[group])}: {', '.join(_facts(tables, some)[0])}"
+        for (group,), some in sorted(groups.items())
+        if group in names
+    ]
+    if len(lines) <= _MOST_GROUPS:
+        return lines
+    kept = lines[: _MOST_GROUPS - 1]
+    return [*kept, f"and {len(lines) - len(kept)} more groups: `ranks` lists them"]
+
+
+def _unit(gpus: Sequence[Record]) -> str:
+    return next((str(row["step_unit"]) for row in gpus if row["step_unit"]), "step")
+
+
+def _gpus(gpus: Sequence[Record]) -> str:
+    """Return how many GPUs there are, and how many processes where these share some."""
+    known = [row["gpu"] for row in gpus if row["gpu"] is not None]
+    gpus_n = len(gpus) - len(known) + len(set(known))
+    shared = (
+        f" shared by {counted(len(gpus), 'process', 'processes')}" if gpus_n < len(gpus) else ""
+    )
+    return f"{counted(gpus_n, 'GPU')}{shared}"
+
+
+def _facts(tables: Tables, gpus: Sequence[Record]) -> tuple[list[str], float | None]:
+    """Return the facts of a group: GPUs, their time, steps; and its mean step, if one tells."""
+    spans = [int(row["span_ns"]) for row in gpus]
+    facts = [_gpus(gpus), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
+    step_ns, unit = mean_step_ns(gpus), _unit(gpus)
+    uneven = _uneven_steps(tables, gpus, unit)
     if step_ns is None or uneven:
-        facts += uneven or _few_steps(gpus, unit)
-        words, span_ns = ", ".join([*facts, *little]), float(max(spans))
-        return Screen(words, span_ns, "of one GPU", by_step=False, trust=trust, lines=lines)
+        return [*facts, *(uneven or _few_steps(gpus, unit))], None
     scale = Scale.of(step_ns)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
     least, most = min(counts), max(counts)
     # The last replay has no next launch to end it: there is one more of them than are full.
     words = counted(most, f"full {unit}" if unit == GRAPH else unit)
     steps = words if least == most else f"{least} to {words}"
-    facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}", *little]
-    return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust, lines=lines)
+    return [*facts, steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"], step_ns
 
 
 def _unrecorded_steps(gpus: Sequence[Record], unit: str) -> list[str]:
@@ -106,10 +167,11 @@ def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
     return [f"{counted(most_n, unit)} of {format_ns(mean_ns)} ({share_pct:.0f} %)"]
 
 
-def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
+def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str]:
     """Return the usual steps and the few longer ones, which no mean describes; none where alike.
 
-    The longer ones hold what is no part of the others: an evaluation, a checkpoint, a pause.
+    The longer ones hold what is no part of the others: an evaluation, a checkpoint, a pause. Of
+    those that are longer by an event alone that is told.
     """
     row = max(gpus, key=lambda gpu: (gpu["longer_n"] or 0) * (gpu["longer_step_ns"] or 0.0))
     steps_n, longer_n = row["steps_n"] or 0, row["longer_n"] or 0
@@ -117,12 +179,33 @@ def _uneven_steps(gpus: Sequence[Record], unit: str) -> list[str]:
         return []
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
-    usual = f"{counted(steps_n - longer_n, unit)} of {format_ns(row['usual_step_ns'])}"
-    beyond_ns = longer_n * (row["longer_step_ns"] - row["usual_step_ns"])
-    if 2 * (row["beside_n"] or 0) * (row["beside_ns"] or 0.0) >= beyond_ns:
+    longer_ns = row["longer_step_ns"] - row["usual_step_ns"]
+    events = _events(tables, longer_ns)
+    told_n = min(sum(event["steps_n"] for event in events), longer_n)
+    usual = f"{counted(steps_n - longer_n + told_n, unit)} of {format_ns(row['usual_step_ns'])}"
+    said = [_event_words(event, unit) for event in events]
+    beyond_ns = longer_n * longer_ns - sum(event["excess_ns"] for event in events)
+    beside_ns = (row["beside_n"] or 0) * (row["beside_ns"] or 0.0)
+    if beside_ns and beside_ns / 2 <= beyond_ns <= 2 * beside_ns:
         name = quoted(row["beside_name"].removesuffix("#").strip())
-        return [usual, f"{name} {row['beside_n']} of {format_ns(row['beside_ns'])}"]
+        return [usual, f"{name} {row['beside_n']} of {format_ns(row['beside_ns'])}", *said]
+    if told_n == longer_n:
+        return [usual, *said]
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
+
+
+def _events(tables: Tables, longer_ns: float) -> list[Record]:
+    """Return the events for which steps are so much longer, as the table `when` has them."""
+    rows = [first for first, *_ in grouped(records(tables["when"]), "finding").values()]
+    events = [row for row in rows if row["kind"] in ("once", "times", "every")]
+    return [row for row in events if 2 * row["excess_ns"] >= longer_ns * row["events_n"]]
+
+
+def _event_words(event: Record, unit: str) -> str:
+    each_n, each = event["events_n"], format_ns(event["excess_ns"] / event["events_n"])
+    if each_n > 1:
+        return f"{each_n} pauses of {each}"
+    return f"one pause of {each} in {unit} {event['first_step']}"
 
 
 def _range_ns(spans: Sequence[int]) -> str:

@@ -5,8 +5,9 @@ The cause that stays gives the price; of kernels, which have work of their own, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Final, get_args
 
 from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
@@ -127,6 +128,24 @@ def _grows(place: Opportunity, rank: Opportunity, *_: object) -> bool:
     return place.price.wall_classes != (IDLE,) and waits
 
 
+#: Causes that are part of one that says when, by its rule.
+_OF_TIME: Final[Mapping[str, tuple[CauseKind, ...]]] = {
+    "when_idle": ("host", "wait", "rank", "module_load", "allocation", "place"),
+    "when_compute": ("rank", "place", "waiting"),
+    "when_copies": ("copies", "wait", "host", "place"),
+    "when_communication": ("transfer", "link", "waiting", "place"),
+}
+
+
+def _is_then(part: Opportunity, whole: Opportunity) -> bool:
+    """Most of what the part gains is in the steps that the whole is about."""
+    rule, kind = whole.lead[1].rule, part.cause.kind
+    by_host = part.price.wall_classes == (IDLE,) or part.cause.note in HOST_VERDICTS
+    is_alike = kind not in ("rank", "place") or by_host == (rule == "when_idle")
+    is_part = part.lead[1].rule not in _OF_TIME and kind in _OF_TIME[rule]
+    return is_part and is_alike and _explains_half(part, whole)
+
+
 #: Rows join in their turn.
 JOINS: Final = (
     Join("kernels", ("kernels",), _are_conversions),
@@ -153,6 +172,10 @@ JOINS: Final = (
 def joined(items: Sequence[Opportunity]) -> list[Opportunity]:
     """Return opportunities, each part of another one joined with that."""
     left = sorted(items, key=lambda item: item.order)
+    for timed in [item for item in left if item.lead[1].rule in _OF_TIME]:
+        parts = [item for item in left if _is_then(item, timed)]
+        left = [item for item in left if item not in parts]
+        left[left.index(timed)] = reduce(_together, parts, timed)
     for join in JOINS:
         for part in [item for item in left if item.cause.kind == join.part]:
             wholes = [item for item in left if item.cause.kind in join.wholes]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -49,18 +49,34 @@ class Mark:
 
 
 Shown = Sequence[tuple[GpuLane, StepLane | None]]
+#: Columns of the table `when_steps` that say where an opportunity costs time, and their values.
+LOST_KEY: Final = ("finding", "rank", "device_id", "step")
+Lost = tuple[Any, ...]
 
 
 def marks_of(
-    view: View, shown: Shown, opportunities: Sequence[Record], clocks: JobClock
+    view: View,
+    shown: Shown,
+    opportunities: Sequence[Record],
+    clocks: JobClock,
+    lost: Collection[Lost] = (),
 ) -> list[Mark]:
     """Return the marks of a view, in the order of opportunities.
 
     One with a window is marked where that is, unless a rank is to blame: its window is an example.
     Of others only the first is marked: all that it is about, on the GPU that gains, or its lane.
+    One that costs time in some steps of some GPUs is marked in these.
     """
+    timed = {key[0] for key in lost}
     marks: list[Mark] = []
     for row in opportunities:
+        if row["opportunity"] in timed:
+            for gpu, _ in shown:
+                key = (row["opportunity"], gpu.rank.number, gpu.device_id, view.step)
+                begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
+                if key in lost:
+                    marks.append(Mark(row, gpu, begin_ns, begin_ns + view.length_ns, 1))
+            continue
         there = [item for item in shown if item[0].rank.number == _rank_of(row)]
         exact = [item for item in there if item[0].device_id == row["device_id"]]
         for gpu, lane in (exact or there)[:1]:

@@ -12,6 +12,7 @@ from typing import Any
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import PERFORMANCE, UNRECORDED_WORK, finding_row
 from nsys_llm.report.part import Part
+from nsys_llm.report.rules import OF_TIME
 from nsys_llm.taxonomy.wall_classes import IDLE
 
 from .joins import Opportunity, Place, Source, joined
@@ -42,14 +43,30 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
 
 
 def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
-    """Return findings of one cause as one: who says most speaks, the first of them by price."""
+    """Return findings of one cause as one: who says most speaks, the first of them by price.
+
+    What says when also says what it gains, where that is most of it.
+    """
     ordered = sorted(members, key=lambda source: (-source[1].specificity, *source[1].order))
     prices = [(made.price, (made.rank, made.device_id)) for _, made in members if made.price]
-    return Opportunity(tuple(ordered), cause, *min(prices, key=lambda pair: pair[0].order))
+    price, gpu = min(prices, key=lambda pair: pair[0].order)
+    lead = ordered[0][1]
+    if lead.specificity == OF_TIME and lead.price:
+        if 2 * lead.price.gain_ns >= price.gain_ns:
+            price, gpu = lead.price, (lead.rank, lead.device_id)
+        else:
+            ordered.sort(key=lambda source: source[1].specificity == OF_TIME)
+    return Opportunity(tuple(ordered), cause, price, gpu)
 
 
-def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> list[dict[str, Any]]:
-    """Return the rows of the table `opportunities`, in order."""
+def opportunity_rows(
+    groups: Sequence[Opportunity], steps_ns: Mapping[int, float | None]
+) -> list[dict[str, Any]]:
+    """Return the rows of the table `opportunities`, in order.
+
+    Args:
+        steps_ns: By rank the mean step of its group, where that is known.
+    """
     rows = []
     for number, group in enumerate((group for group in groups if group.is_shown), 1):
         ((recipe, _), lead), (rank, device_id) = group.lead, group.gpu
@@ -64,6 +81,7 @@ def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> li
             ranks=tuple(sorted(ranks)),
             window_ns=next((made.window_ns for made in there if made.window_ns), None),
         )
+        step_ns = None if rank is None else steps_ns.get(rank)
         row = {
             "opportunity": number,
             # A share of the span is as large a share of a mean step.

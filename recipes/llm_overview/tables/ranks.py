@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
-from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.analyses.steps.of_job import steps_of_groups
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
@@ -14,26 +15,30 @@ from nsys_llm.trace.outcomes import ProfileOutcome
 def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     """Return a row a GPU: its span, the time of each class of the wall split, and its steps.
 
-    A GPU whose rank has no step, or another kind than the job, has no columns of steps.
+    A GPU whose rank has no step, or another kind than its group, has no columns of steps.
     """
     walls = {rank.key: rank.wall for profile in profiles for rank in profile.ranks}
-    job = common_step({rank.key: walls[rank.key].step for rank in ranks})
-    rows = []
+    group_of = {rank.key: rank.group for rank in ranks}
+    steps = steps_of_groups({key: walls[key].step for key in group_of}, group_of)
+    rows, numbers = [], _GpuNumbers()
     gpus = [(rank, gpu) for rank in ranks for gpu in walls[rank.key].devices]
     for rank, gpu in gpus:
+        place = rank.pid or 0, gpu.device_id
+        name = rank.facts.gpu_of.get(place) if rank.facts else None
         row = {
+            "gpu": None if name is None else numbers.of(name, talks=gpu.communication_ns > 0),
             "rank": rank.number,
             "file": rank.file,
+            "group": rank.group,
             "device_id": gpu.device_id,
             "span_ns": gpu.span_ns,
             **{f"{name}_ns": getattr(gpu, f"{name}_ns") for name in WALL_CLASSES},
             "compute_pct": 100.0 * gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
         }
-        step = walls[rank.key].step
-        if job and step and rank.key not in job.others:
+        work, job, step = gpu.work, steps.get(rank.key), walls[rank.key].step
+        if job and step:
             row |= {"every_step_n": step.steps_n, "unrecorded_n": step.unrecorded_n}
-        work = gpu.work
-        if job and rank.key not in job.others and work and work.has_steps and work.whole.any():
+        if job and work and work.has_steps and work.whole.any():
             whole_ns = work.whole_ns
             row |= {"step_unit": job.unit, "step_name": job.name, "steps_n": whole_ns.size}
             row["step_ns"] = int(whole_ns.sum()) / whole_ns.size
@@ -48,8 +53,30 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
     return sorted(rows, key=lambda row: (row["rank"], row["file"], row["device_id"]))
 
 
+class _GpuNumbers:
+    """Numbers of GPUs in order of occurrence; of ranks that communicate each has one of its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[tuple[int, bool]]] = {}
+        self._next = count()
+
+    def of(self, name: str, *, talks: bool) -> int:
+        """Return the number of a GPU by its name, for a process that communicates or not."""
+        known = self._known.setdefault(name, [])
+        for at, (number, taken) in enumerate(known):
+            if not (talks and taken):
+                known[at] = number, talks or taken
+                return number
+        known.append((next(self._next), talks))
+        return known[-1][0]
+
+
 def mean_step_ns(gpus: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean full step of the job; None where steps hold less than half of the time."""
+    """Return the mean full step of the job; None where steps hold less than half of the time.
+
+    Args:
+        gpus: Of one group: a mean over several is nobody's step.
+    """
     stepped = [row for row in gpus if row.get("steps_n")]
     time_ns = sum(row["steps_n"] * row["step_ns"] for row in stepped)
     if not stepped or 2 * time_ns < sum(row["span_ns"] for row in gpus):

@@ -8,16 +8,19 @@ from typing import Any
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells, declared_rows
 from nsys_llm.report.part import PARTS_FOLDER, Part
+from nsys_llm.report.records import grouped
 from nsys_llm.trace.identity import Rank
 
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
 from .ranks import mean_step_ns, rank_rows
+from .views import gpus_of
+from .when import when_rows, when_step_rows
 
 
 def tabulate(
     parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Cells]:
-    """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
+    """Return all tables; `timeline` is empty.
 
     `timeline` has no rows before the second look, see `timeline.py`.
     """
@@ -26,12 +29,18 @@ def tabulate(
     profiles = next((part.run.profiles for part in parts.values()), ())
     gpus = rank_rows(profiles, ranks)
     table = load_manifest("llm_overview").table
+    of_ranks = grouped(gpus, "group")
+    steps_ns = {row["rank"]: mean_step_ns(some) for some in of_ranks.values() for row in some}
     # Both are made of whole rows of findings.
-    shown, every = opportunity_rows(groups, mean_step_ns(gpus)), all_finding_rows(parts, groups)
+    shown, every = opportunity_rows(groups, steps_ns), all_finding_rows(parts, groups)
+    when = list(when_rows(parts, groups))
+    lanes = gpus_of(gpus, ranks)
     return {
         "opportunities": declared_rows(table("opportunities"), shown),
         "all_findings": declared_rows(table("all_findings"), every),
         "ranks": gpus,
+        "when": declared_rows(table("when"), when),
+        "when_steps": declared_rows(table("when_steps"), when_step_rows(parts, when, lanes)),
         "recipes": [_recipe_row(name, part) for name, part in parts.items()],
         "timeline": [],
     }

@@ -21,7 +21,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.identity import Rank, RankKey
 
-from .marks import marks_of
+from .marks import LOST_KEY, Lost, marks_of
 from .views import GpuLane, View, chosen_gpus, gpus_of, job_clock, views_of
 
 #: Cells of all lanes of a figure together, and of one; stretches shorter than a cell are joined.
@@ -51,6 +51,7 @@ class Plan:
     Attributes:
         engine: Whose rules tell the categories of kernels.
         path: Rows of the critical paths, from the end back.
+        lost: Opportunity, rank, device id and step where one that is not steady costs time.
     """
 
     windows: Mapping[RankKey, Sequence[LaneWindow]]
@@ -60,6 +61,7 @@ class Plan:
     clocks: JobClock | None
     path: tuple[Record, ...]
     opportunities: tuple[Record, ...]
+    lost: frozenset[Lost] = frozenset()
 
 
 def plan(
@@ -81,7 +83,10 @@ def plan(
             _window(view, gpu, clocks, split, len(shown)) for view in views
         )
     engine = _engine(parts, options)
-    return Plan(windows, engine, tuple(views), tuple(shown), clocks, path, opportunities)
+    when = records(tables["when_steps"])
+    lost = {tuple(row[name] for name in LOST_KEY) for row in when if row["excess_ns"] > 0}
+    chosen = tuple(views), tuple(shown), clocks, path, opportunities, frozenset(lost)
+    return Plan(windows, engine, *chosen)
 
 
 def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[StepLane]]) -> dict[str, pd.DataFrame]:
@@ -116,7 +121,7 @@ def _view_rows(
                 "pieces_n": 1,
             }
     yield from _path_rows(plan, clocks, view)
-    for mark in marks_of(view, shown, plan.opportunities, clocks):
+    for mark in marks_of(view, shown, plan.opportunities, clocks, plan.lost):
         begin_ns = clocks.own_ns(mark.gpu.rank, view.start_ns)
         yield {
             **_row(view, FINDING, mark.gpu, mark.start_ns, mark.end_ns, begin_ns),

@@ -147,8 +147,9 @@ def views_of(
 
 
 def step_unit(tables: Tables) -> str:
-    """Return what a step is."""
-    return next((row["step_unit"] for row in records(tables["ranks"]) if row["step_unit"]), "step")
+    """Return what a step is, of the largest group."""
+    rows = sorted(records(tables["ranks"]), key=lambda row: row["group"])
+    return next((row["step_unit"] for row in rows if row["step_unit"]), "step")
 
 
 def blamed_rank(row: Record) -> int | None:
@@ -166,6 +167,9 @@ def _step_of_first(
 ) -> Record | None:
     """Return the step of the job that holds most of the window of the first opportunity."""
     first = next(iter(records(tables["opportunities"])), None)
+    when = tables["when_steps"]
+    if first is not None and (lost := when[when["finding"] == 1]["excess_ns"]).any():
+        return steps[int(when["step"][lost.idxmax()])]
     # A rank that is to blame is seen in every step.
     if first is None or first["window_start_ns"] is None or blamed_rank(first) is not None:
         return None

@@ -13,6 +13,7 @@ from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Tables, percent, records
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
+from nsys_llm.taxonomy.step_names import EAGER, GRAPH
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import quoted
 
@@ -37,16 +38,20 @@ def slow_step_findings(tables: Tables) -> list[Finding]:
     steps = steps[steps["full"] & ~steps["warmup"] & steps["phase"].notna()]
     steps = steps[steps["rank"].isin(units.index)]
     by_phase: dict[str, list[Finding]] = {}
-    for (phase, rank), rows in steps.groupby(["phase", "rank"], sort=True):
-        for finding in _slow_steps_of(tables, str(phase), int(rank), rows, str(units[rank])):
+    # Prefills between replays of a graph are of a kind of their own.
+    graphs = steps["rank"].map(units) == GRAPH
+    steps = steps.assign(kind=steps["name"].where(graphs, ""))
+    for (phase, rank, kind), rows in steps.groupby(["phase", "rank", "kind"], sort=True):
+        unit = EAGER if kind == EAGER else str(units[rank])
+        for finding in _slow_steps_of(tables, str(phase), int(rank), rows, unit, str(kind)):
             by_phase.setdefault(str(phase), []).append(finding)
     return [max(some, key=lambda finding: finding.impact_ns) for some in by_phase.values()]
 
 
 def _slow_steps_of(
-    tables: Tables, phase: str, rank: int, rows: pd.DataFrame, unit: str
+    tables: Tables, phase: str, rank: int, rows: pd.DataFrame, unit: str, kind: str
 ) -> Iterator[Finding]:
-    """Yield the finding on slow steps of a phase on a rank, if it has some."""
+    """Yield the finding on slow steps of a phase and kind on a rank, if it has some."""
     usual_ns = float(rows["window_ns"].median())
     times = next((times for n, times in SLOW_TIMES.items() if len(rows) >= n), math.inf)
     slow = rows[rows["window_ns"] > times * usual_ns]
@@ -58,6 +63,7 @@ def _slow_steps_of(
     part = max(grown_ns, key=lambda part: grown_ns[part])
     case, wall_classes = _PARTS[part]
     of_steps = {"rank": rank, "phase": phase, "full": True, "warmup": False}
+    of_steps |= {"name": kind} if kind else {}
     usual = claim(tables, "usual_ns", "steps", "window_ns", "median", **of_steps)
     in_worst = ("rank", "phase", "step"), ("window_ns", part, "other_name", "other_range")
     yield RULES["slow_steps"].finding(

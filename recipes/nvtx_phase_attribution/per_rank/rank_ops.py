@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.device.dependents import Dependents
 from nsys_llm.analyses.nvtx.phase_times import (
     RangedOps,
     codes_of_owners,
@@ -111,7 +112,7 @@ class RankOps:
             table=ranged.chosen(ranged.table_codes()),
             clipped_ns=clipped_ns,
             inside=inside,
-            exclusive_ns=_exclusive(trace, ranged, name),
+            exclusive_ns=_exclusive(trace, ranged, name, view.dependents),
             name=name,
             phase=ranged.chosen(every_phase),
             every_phase=every_phase,
@@ -230,9 +231,13 @@ def _full_names(
     return tuple(full_names)
 
 
-def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.int32]) -> IntArray:
+def _exclusive(
+    trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.int32], early: Dependents
+) -> IntArray:
     """Return each operation's share of its device's busy time inside the windows."""
     starts, ends = ranged.selected.start_ns, ranged.selected.end_ns
+    if early.row.size:
+        starts = starts + ranged.chosen(early.early_ns(ranged.every.start_ns.size))
     if len(trace.device_ids) == 1:
         return exclusive_in_windows(starts, ends, tie_break, trace.windows_ns)
     shares = np.zeros(starts.shape, dtype=np.int64)

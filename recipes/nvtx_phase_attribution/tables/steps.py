@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.analyses.steps.of_job import steps_of_groups
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
@@ -79,12 +79,14 @@ def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
 
 
 def _steps_of(parts: Parts) -> tuple[_Steps, Set[RankKey]]:
-    """Return the steps of each rank, and whose are not the job's."""
+    """Return the steps of each rank, and whose do not count.
+
+    Those count that the largest group calls steps: a mean over groups is of nobody's step.
+    """
     steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
-    job = common_step({rank.key: part.steps.kind if part.steps else None for rank, part in parts})
-    if job is None:
-        return steps, {rank.key for rank, _ in parts}
-    return steps, job.others.keys()
+    kinds = {rank.key: part.steps.kind if part.steps else None for rank, part in parts}
+    common = steps_of_groups(kinds, {rank.key: rank.group for rank, _ in parts})
+    return steps, {rank.key for rank, _ in parts if rank.group or rank.key not in common}
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.group_words import group_of_ranks
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.step_names import recording_advice
@@ -48,7 +49,10 @@ def headline(tables: Tables) -> list[str]:
     if server is None:
         return []
     rank = server["rank"]
+    groups = group_of_ranks(tables)
+    alike = [other for other, group in groups.items() if group == groups[rank]]
     every = tables["batch_steps"][tables["batch_steps"]["mark"] == ""]
+    every = every[every["rank"].isin(alike)]
     steps = every[every["rank"] == rank]
     where, drafts = _where(tables, servers, rank), _drafts(tables["speculation"], rank)
     lines = [

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from nsys_llm.analyses.steps.batches import DECODE, MIXED, PREFILL
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.walls import Walls
+from nsys_llm.taxonomy.phase_maps import DECODE, MIXED, PREFILL
 from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import listed, quoted
 

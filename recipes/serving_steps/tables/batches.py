@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
-from nsys_llm.analyses.steps.batches import DECODE, PHASES, PREFILL
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns
+from nsys_llm.taxonomy.phase_maps import DECODE, OF_BATCHES, PREFILL
 from nsys_llm.taxonomy.step_names import FIELDS, recording_advice
 from nsys_llm.trace.identity import Rank
 
@@ -124,7 +124,7 @@ def bucket_words(bound: int, least: int = 1) -> str | None:
 
 
 def _batch_words(phase: int, requests: int, tokens: int) -> str:
-    words = [PHASES[phase]]
+    words = [OF_BATCHES[phase]]
     if requests > 0:
         words.append(f"{bucket_words(requests)} request{'s' if requests > 1 else ''}")
     if tokens > 0:
@@ -137,17 +137,17 @@ def batch_rows(rank: Rank, served: ServedSteps) -> list[Row]:
     batches = served.batches
     requests = bucket_of(batches.field("gen_reqs"))
     tokens = bucket_of(batches.field("ctx_tokens"), _LEAST_TOKENS)
-    phase = np.array([PHASES.index(item) if item else -1 for item in batches.phase])
+    phase = np.array([OF_BATCHES.index(item) if item else -1 for item in batches.phase])
     counted = served.times.counted & (phase >= 0)
     cells = np.column_stack((phase, requests, tokens))
-    decoding = counted & (phase == PHASES.index(DECODE))
+    decoding = counted & (phase == OF_BATCHES.index(DECODE))
     idle_ns = served.times.cost_ns - served.times.busy_ns
     # What decode steps idle, too, is not for want of a graph.
     usual_ns = float(idle_ns[decoding].mean()) if decoding.any() else 0.0
     return [
         {
             **of_rank(rank),
-            "phase": PHASES[cell[0]],
+            "phase": OF_BATCHES[cell[0]],
             "gen_bucket": bucket_words(cell[1]),
             "ctx_bucket": bucket_words(cell[2], _LEAST_TOKENS),
             "batch": _batch_words(*cell),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nsys_llm.analyses.steps.batches import PHASES
 from nsys_llm.report.columns import of_rank
 from nsys_llm.report.outputs import Cells
+from nsys_llm.taxonomy.phase_maps import OF_BATCHES
 from nsys_llm.trace.identity import Rank
 
 from ..partials import ServingPartial
@@ -28,7 +28,9 @@ def tabulate(
     return {
         "servers": server_rows(rows, slowest),
         "batches": [row for part in read for row in batch_rows(*part)],
-        "cost_model": [row for phase in PHASES if slowest for row in model_rows(*slowest, phase)],
+        "cost_model": [
+            row for phase in OF_BATCHES if slowest for row in model_rows(*slowest, phase)
+        ],
         "inter_token": [of_rank(rank) | inter_token(steps) for rank, steps in read],
         "before_steps": [row for part in read for row in before_rows(*part)],
         "padding": [of_rank(rank) | row for rank, steps in read if (row := padding(steps))],

@@ -20,6 +20,7 @@ from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from ..tables.tabulation import CLOCKS_APART
 from .host_time import host_time
 from .texts import CERTAIN_PCT, RULES
+from .when import when_findings
 
 _REPEATED: Final = ("repeated_copies_n", "repeated_bytes")
 _WHICH: Final = ("change", "name")
@@ -116,16 +117,22 @@ def findings(tables: Tables) -> list[Finding]:
         *_of_class(budget, "transfer", Cause("transfer"), Change("transfer")),
         *_copies(budget),
         *rank_findings(tables),
+        *when_findings(tables),
         *_repeated(budget),
         *_inferred(tables),
     ]
 
 
 def _idlest(budget: Budget) -> Gpu | None:
-    """Return the GPU that idles most by host causes; None where none does."""
+    """Return the GPU of the job that idles most by host causes; None where none does."""
     walls = budget.walls
-    gpu = max(walls.gpus, key=lambda gpu: (walls.host_idle_ns(gpu), -gpu[0]), default=None)
+    gpus = (gpu for gpu in walls.gpus if not walls.group(gpu[0]))
+    gpu = max(gpus, key=lambda gpu: (walls.host_idle_ns(gpu), -gpu[0]), default=None)
     return gpu if gpu is not None and walls.host_idle_ns(gpu) else None
+
+
+def _late_host(budget: Budget, gpu: Gpu) -> Cause:
+    return host_cause(budget.walls.beside(budget.walls.host_losses_ns, gpu), gpu)
 
 
 def _host(budget: Budget) -> list[Finding]:
@@ -137,7 +144,7 @@ def _host(budget: Budget) -> list[Finding]:
     launches_ns = budget.walls.detail_ns(gpu, IDLE, "launch_api")
     case = "launches" if 2 * launches_ns > idle_ns else None
     row = next((row for row in rows if row["name"] == "launch_api"), rows[0]) if case else rows[0]
-    cause = host_cause(budget.walls.host_losses_ns, gpu)
+    cause = _late_host(budget, gpu)
     gain_ns = budget.replayed_ns("host=0") or idle_ns / budget.steps_n
     fields, evidence = host_time(budget.tables, cause.rank, gain_ns, once=budget.once(row))
     return [
@@ -159,7 +166,7 @@ def _waits(budget: Budget) -> list[Finding]:
     gpu = _idlest(budget)
     if gpu is None:
         return []
-    late, reported = host_cause(budget.walls.host_losses_ns, gpu).rank, []
+    late, reported = _late_host(budget, gpu).rank, []
     for row in budget.rows("wait"):
         gain_ns = budget.replayed_ns(f"wait:{row['name']}")
         once = budget.once(row)

@@ -7,7 +7,7 @@ from typing import Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_TIME, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.view.text import format_bytes
 
@@ -19,8 +19,77 @@ _TABLES: Final = ("ceilings", "job_steps", "wall")
 _SHOWS: Final = "the {unit} with most of it"
 _ON_PATH: Final = "{path_ns} a {unit} on the critical path; {worst_ns} in the worst {unit}."
 
+#: Which case of the rules below a kind of the table `when` is.
+WHEN_CASES: Final = {
+    **dict.fromkeys(("from", "until", "between"), None),
+    **dict.fromkeys(("grows", "falls"), "trend"),
+    **{kind: kind for kind in ("once", "times", "every")},
+}
+_COSTS: Final = "It costs {excess_ns} of the run, {share_pct}."
+
+
+def _when(about: str, level: str, trend: str, noun: str, advice: str) -> Rule:
+    """Return the rule on what makes some steps longer than others."""
+    kinds = {
+        "trend": trend,
+        "once": f"One {noun} of {{each_ns}}, {{in_step}}[: {{place}}]",
+        "times": f"{{events_n}} {noun}s of {{each_ns}}[ on {{who}}], in {{steps_n}} of "
+        "{of_steps_n} steps[: {place}]",
+        "every": f"A {noun} of {{each_ns}} every {{period_steps}} steps[ on {{who}}], "
+        "{events_n} in {of_steps_n}[: {place}]",
+        "turns": f"{{turn_ranks}} in turns ({{turn_n}} steps each): {noun}s[ in {{named}}]: "
+        "about {share_pct} together, {turn_pct} each",
+        "after": "{gpus} slow one after the other, {after}: compute {excess_pct} longer{why}",
+    }
+    return Rule(
+        f"when_{about}",
+        scope="run",
+        title=level,
+        details=f"{_COSTS} The table `when` has the steps.",
+        threshold="a level that changes by 5 % of a step, growth by 10 %, or events of 30 %, by "
+        f"more than chance; {limits_words()}",
+        source="this project",
+        recommendation=f"[{{host_advice}} ]{advice}",
+        cases={name: Case(title=title) for name, title in kinds.items()},
+        tables=("when", "device_steps", "job_steps"),
+        window_shows="the steps that have it",
+        specificity=OF_TIME,
+    )
+
+
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
+    _when(
+        "compute",
+        "{gpus} slow {when} of {of_steps_n}{on}: compute {excess_pct} longer{why}",
+        "{gpus} {gets} and {gets} over {of_steps_n} steps: compute up to {excess_pct} longer{why}",
+        "slow stretch",
+        "Look at its clocks, temperature and power limit over time, and at what else began on that "
+        "GPU then.",
+    ),
+    _when(
+        "idle",
+        "{hosts} late {when} of {of_steps_n}{on}[ in {named}]: {each_ns} a step more",
+        "{hosts} {later} over {of_steps_n} steps[ in {named}]: up to {each_ns} a step more",
+        "pause",
+        "Look at what the host does in these steps: data loading, checkpoints, compilation, "
+        "garbage collection.",
+    ),
+    _when(
+        "copies",
+        "Copies[ on {who}] take longer {when} of {of_steps_n}{on}: {each_ns} a step more",
+        "Copies[ on {who}] take {longer} over {of_steps_n} steps: up to {each_ns} a step more",
+        "stretch of copies",
+        "Copy from and to pinned memory on a stream of its own, while the next steps compute.",
+    ),
+    _when(
+        "communication",
+        "Communication[ of {who}] takes longer {when} of {of_steps_n}{on}: {each_ns} a step more",
+        "Communication[ of {who}] takes {longer} over {of_steps_n} steps: up to {each_ns} a step "
+        "more",
+        "slow stretch of communication",
+        "Look at the links and switches at that time: other jobs, retries, a link that was reset.",
+    ),
     Rule(
         "path_host",
         scope="run",

@@ -46,7 +46,8 @@ def map_rank(view: RankView) -> BudgetPartial:
     ]
     edge_ns = windows[0].edge_ns if windows else np.zeros(steps.n + 1, dtype=np.int64)
     first = np.column_stack((edge_ns[:-1], edge_ns[1:]))
-    edges, clues = path_edges(trace, ops, host, pid_of(rank.global_pid))
+    early = ops.of_rows(view.dependents.row)
+    edges, clues = path_edges(trace, ops, host, pid_of(rank.global_pid), early)
     marks = step_marks(trace, ops, steps, first, options)
     replay = rank_replay(trace, edges, clues, kernels, member_ops(ops), windows, steps, options)
     del clues  # arrays as long as the rank; paths need none of them
@@ -61,6 +62,7 @@ def map_rank(view: RankView) -> BudgetPartial:
         clock_error_ns=host.clock_error_ns,
         replay=replay,
         copies=repeated_copies(trace, steps, marks),
+        beside=None if view.steps is None else view.steps.beside,
     )
     return BudgetPartial(CollectivesPartial({rank: lanes} if lanes else {}), ranks={rank: budget})
 

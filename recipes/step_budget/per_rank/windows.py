@@ -15,6 +15,7 @@ from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,
     intersect_intervals,
+    merged_unions,
     subtract_intervals,
     union_before_ns,
     union_intervals,
@@ -57,9 +58,10 @@ def step_windows(ops: PathOps, steps: OpSteps, host: HostTimeline, device_id: in
     tail = np.where(np.diff(edge_ns) > 0, tail, -1)
     rungs_ns = _rungs(ops, rows, host.profiler, edge_ns)
     no_work_ns = np.diff(edge_ns) * 0
-    if len(host.no_work):
+    away = merged_unions([*host.away.values()])
+    if len(away):
         busy = union_intervals(ops.start_ns[rows], ops.end_ns[rows])
-        no_work_ns = np.diff(covered_ns(edge_ns, subtract_intervals(host.no_work, busy)))
+        no_work_ns = np.diff(covered_ns(edge_ns, subtract_intervals(away, busy)))
     return Windows(device_id, edge_ns, tail, rungs_ns, no_work_ns)
 
 

@@ -55,12 +55,11 @@ class Job:
 
 
 def job_steps(rows: RankRows, meetings: Meetings) -> tuple[Job | None, str | None]:
-    """Return the steps of the job, or why there are none."""
-    kind = common_step({place: budget.step for place, (_, budget) in enumerate(rows)})
+    """Return the steps of the job, of several groups of the largest, or why there are none."""
+    own = [place for place, (rank, _) in enumerate(rows) if not rank.group]
+    kind = common_step({place: rows[place][1].step for place in own})
     others = {} if kind is None else kind.others
-    working = [
-        place for place, (_, budget) in enumerate(rows) if budget.devices and place not in others
-    ]
+    working = [place for place in own if rows[place][1].devices and place not in others]
     if not working:
         return None, "no rank has GPU work"
     offsets, reason = _offsets(rows, working, meetings.pairs)

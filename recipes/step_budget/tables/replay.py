@@ -84,7 +84,7 @@ def late_ranks(rows: RankRows, change: ReplayChange) -> list[int]:
     return [
         place
         for place, (rank, _) in enumerate(rows)
-        if change.name == (rank.file if change.what == RANK else rank.facts and rank.facts.host)
+        if change.name == (rank.file if change.what == RANK else rank.host)
     ]
 
 

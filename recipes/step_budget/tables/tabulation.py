@@ -24,10 +24,11 @@ from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, sta
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
 from .what_if import replay_rows, unanswered
+from .when import when_tables
 
 _TABLES: Final = (
     *("job_steps", "device_steps", "step_classes", "ceilings", "path", "rank_edges"),
-    *("what_if", "replay", "host_states"),
+    *("what_if", "replay", "host_states", "when", "when_steps"),
 )
 #: Why nothing over ranks is told.
 CLOCKS_APART: Final = "clocks of the machines are not aligned: no collective ties them together"
@@ -71,7 +72,7 @@ def _of_job(
     trail = follow_job(rows, meetings, walks)
     charged = add_up(trail, [budget.forest for _, budget in rows], len(walks))
     paths = JobPaths(rows, job, walks, charged, zero_ns)
-    tables = {
+    tables: dict[str, Any] = {
         "job_steps": job_columns(paths),
         "path": path_columns(paths),
         "host_states": host_state_rows(paths),
@@ -79,6 +80,7 @@ def _of_job(
     }
     if not meetings.collectives.is_aligned:
         return tables, CLOCKS_APART
+    tables |= when_tables(paths, verdicts)
     replayed, lost = replay_rows(paths, meetings, verdicts, options)
     return {**tables, "ceilings": ceiling_rows(paths), **replayed}, lost
 
@@ -99,6 +101,10 @@ def _edge_columns(
         "repeated_copies_n": [budget.copies.copies_n for _, budget in rows],
         "repeated_bytes": [budget.copies.size_bytes for _, budget in rows],
         "repeated_ns": [budget.copies.time_ns for _, budget in rows],
+        "own_window_ns": [budget.beside and budget.beside.window_ns for _, budget in rows],
+        "beside_limit_ns": [budget.beside and budget.beside.limit_ns for _, budget in rows],
+        "beside_kernels_n": [budget.beside.kernels_n if budget.beside else 0 for _, budget in rows],
+        "beside_ns": [budget.beside.time_ns if budget.beside else 0 for _, budget in rows],
         "collectives_n": [budget.forest.members.start_ns.size for _, budget in rows],
         "matched_n": [int((members >= 0).sum()) for members in meetings.of_member],
         "reason": [reason for _ in rows],

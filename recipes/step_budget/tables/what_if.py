@@ -138,7 +138,7 @@ def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[Replay
         rank = ranks.get(row.rank)
         if rank is None or row.verdict in _NO_FIX:
             continue
-        host = rank.facts.host if rank.facts and row.verdict == "slow_host" else None
+        host = rank.host if row.verdict == "slow_host" else None
         changes[ReplayChange(MACHINE, host) if host else ReplayChange(RANK, rank.file)] = None
     return [*changes][:_MOST_LATE]
 

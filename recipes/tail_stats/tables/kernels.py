@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.analyses.steps.of_job import steps_of_groups
 from nsys_llm.numeric.distributions import Moments, OrderStatistics
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.tails import Beyond, ratio
@@ -85,13 +85,14 @@ def rank_tail_numbers(
 
 
 def _step_columns(parts: RankParts) -> Columns:
-    """Return what the job calls a step, by device of each rank; null where its rank does not."""
-    job = common_step({rank.key: tails.step for rank, tails in parts})
+    """Return what its group calls a step, by device of each rank; null where its rank does not."""
+    group_of = {rank.key: rank.group for rank, _ in parts}
+    steps = steps_of_groups({rank.key: tails.step for rank, tails in parts}, group_of)
     rows: list[tuple[object, ...]] = []
     for rank, tails in parts:
         for device_id, window_ns in tails.windows_ns.items():
-            device = tails.steps.get(device_id)
-            if job is None or rank.key in job.others or device is None:
+            device, job = tails.steps.get(device_id), steps.get(rank.key)
+            if job is None or device is None:
                 rows.append((None,) * 4)
                 continue
             times_ns, worst_ns = device.whole_ns, device.worst_ns

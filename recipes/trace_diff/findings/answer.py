@@ -63,6 +63,8 @@ def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
         covered = verdict["covered_pct"]
         share = "" if covered is None else f" ({format_percent(covered)} of them)"
         yield f"{capital(verdict['work'])}{share}."
+    if verdict["since"]:
+        yield f"{capital(verdict['since'])}."
     if verdict["note"]:
         yield f"{capital(verdict['note'])}."
     classes = _classes(clock)

@@ -17,6 +17,7 @@ from .chosen_steps import Chosen
 from .comparability import STEP
 from .kernels import compared, ratio
 from .runs import KernelSide, Runs, kernel_side
+from .since import since_words
 from .step_splits import GpuSteps, Mask, Part, Split, mean_split, total
 from .step_verdict import Figure, StepVerdict
 
@@ -50,6 +51,7 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
         "note": comparison.cells.note,
+        "since": since_words(verdict),
         "reason": comparison.reason,
     }
     return row if figure is None else row | _figure(figure)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import LaneRows, map_lanes
+from nsys_llm.analyses.device.dependents import Dependents, dependents
 from nsys_llm.analyses.device.gap_sums import GapSums, sum_gaps
 from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
 from nsys_llm.analyses.host.places import Places
 from nsys_llm.analyses.host.states import HostRecords, has_host_records
-from nsys_llm.analyses.steps.by_range import MarkedRanges
 from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.no_work import no_work_spans
 from nsys_llm.analyses.steps.of_job import AGREED
 from nsys_llm.analyses.steps.of_rank import device_steps
+from nsys_llm.analyses.steps.start_up import start_up_spans
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.capture.unrecorded import Unrecorded, unrecorded_of
@@ -40,11 +42,13 @@ class RankView:
     Attributes:
         key: Profile and process.
         options: Of the recipe; of an overview, those of all of its recipes.
+        other_process: When others had its GPU, see `nsys_llm.trace.shared_gpus`.
     """
 
     trace: RankTrace
     key: RankKey
     options: Mapping[str, Any]
+    other_process: IntArray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
     @property
     def whole_capture(self) -> bool:
@@ -87,9 +91,15 @@ class RankView:
         return no_work_spans(self.trace)
 
     @cached_property
+    def start_up(self) -> IntArray:
+        """When it started up: shape (n, 2), sorted and disjoint."""
+        return start_up_spans(self.trace, lambda: self.steps)
+
+    @cached_property
     def host(self) -> HostTimeline:
         """The calls of its threads."""
-        return HostTimeline.of(self.trace, self.profiler, self.no_work, self.not_recorded)
+        away = self.no_work, self.not_recorded, self.other_process, self.start_up
+        return HostTimeline.of(self.trace, self.profiler, *away)
 
     @cached_property
     def records(self) -> HostRecords:
@@ -117,6 +127,11 @@ class RankView:
             return work.spans
         end_ns = max(work.late_ns, self.trace.last_end_ns)
         return merged_unions([work.spans, np.array([[end_ns, LARGEST_TIME_NS]], dtype=np.int64)])
+
+    @cached_property
+    def dependents(self) -> Dependents:
+        """Its kernels that began before the one ahead of them had ended."""
+        return dependents(self.trace)
 
     @cached_property
     def op_names(self) -> OpNames:
@@ -149,7 +164,8 @@ class RankView:
     @cached_property
     def wall_layers(self) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
         """The full names of its kernels, and the layers of the wall split of each device."""
-        return wall_layers(self.trace, self.profiler, self.not_recorded, self.no_work)
+        away = self.not_recorded, self.other_process, self.no_work, self.start_up
+        return wall_layers(self.trace, (self.profiler, *away))
 
     def release(self, *names: str) -> None:
         """Forget what is no longer needed; asked for again, it is made again."""

@@ -165,7 +165,7 @@ def _judged(calls: LaunchCalls, streams: _Streams) -> Unrecorded:
     order = np.argsort(calls.start_ns[lost], kind="stable")
     return Unrecorded(
         lost=np.column_stack((calls.start_ns[lost], ended_ns[lost]))[order],
-        spans=union_intervals(calls.start_ns[lost], ended_ns[lost]),
+        spans=spans,
         kernels_n=_count(lost & kernels),
         graphs_n=_count(lost_graphs),
         copies_n=_count(proven & copies & starts_inside(calls.start_ns, spans)),

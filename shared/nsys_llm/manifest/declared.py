@@ -146,6 +146,8 @@ class Section:
         lead: Whether it is read first: report.md has no others, and the notebook folds them.
         opening: Whether its figures, without rows, stand ahead of the findings; report.md, which
             has no figures, leaves it out.
+        beside: Whether its figures, without rows, stand below the finding whose number its rows
+            have; report.md leaves it out.
         optional: Whether it is left out where the table has no rows.
         extra: Whether few captures have it: it stands apart, behind all others.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
@@ -161,6 +163,7 @@ class Section:
     charts: tuple[Mapping[str, Any], ...] = ()
     lead: bool = False
     opening: bool = False
+    beside: bool = False
     optional: bool = False
     extra: bool = False
     summary: tuple[str, ...] = ()

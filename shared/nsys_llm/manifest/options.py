@@ -305,9 +305,11 @@ def _window(text: str) -> tuple[int | None, int | None]:
 
 
 def _step_range(text: str) -> tuple[int | None, int | None]:
+    if both := re.fullmatch(r"(\d+)-(\d+)", text):
+        text = f"{both[1]}:{int(both[2]) + 1}"
     match = re.fullmatch(r"(\d*):(\d*)", text)
     if match is None or text == ":":
-        raise UsageError(f"'{text}' is not a range of steps; write A:B, A: or :B.")
+        raise UsageError(f"'{text}' is not a range of steps; write A:B, A: or :B, or A-Z.")
     first, last = (int(part) if part else None for part in match.groups())
     if first is not None and last is not None and last <= first:
         raise UsageError(f"'{text}' holds no step; B must be above A.")

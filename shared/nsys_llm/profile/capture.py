@@ -8,8 +8,8 @@ their names is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -26,6 +26,8 @@ from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, secret_
 #: Environment variables that hold a rank, in the order in which they are believed.
 RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
+#: That which holds how many ranks there are.
+WORLD_SIZE: Final = "WORLD_SIZE"
 #: In how many lines launches queue; with one, what is behind another stream's launch waits.
 _LINES: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 
@@ -37,7 +39,9 @@ NEWEST_SCHEMA: Final = (3, 30)
 #: but for root, who may sample all at any level.
 NO_KERNEL: Final = 2
 
-_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion", "LinuxParanoidLevel")
+_SYSTEM_KEYS: Final = (
+    *("Hostname", "NvDriverVersion", "CudaDriverVersion", "LinuxParanoidLevel", "SystemUID"),
+)
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
 _SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
 _PERIOD_KEYS: Final = (
@@ -69,6 +73,11 @@ class CaptureFacts:
         session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
         paranoid_level: Linux' kernel.perf_event_paranoid.
+        pid_namespace: In which process ids are unique, as the machine calls it.
+        duration_ns: Length of the session.
+        gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
+            sits in the machine. Only what the profile says: a device id alone is no GPU.
+        world_size: How many ranks the launched command's job has.
         max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
         unknown_tables: What is there in a form not known, see `profile.unknown_tables`.
     """
@@ -91,8 +100,19 @@ class CaptureFacts:
     session: str | None = None
     sample_period_ns: int = 0
     paranoid_level: int | None = None
+    pid_namespace: str | None = None
+    duration_ns: int | None = None
+    gpu_of: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    world_size: int | None = None
     max_connections: int | None = None
     unknown_tables: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def boot_ns(self) -> int | None:
+        """Wall clock at which the machine's steady clock was 0."""
+        if self.utc_epoch_ns is None or self.system_clock_ns is None:
+            return None
+        return self.utc_epoch_ns - self.system_clock_ns
 
     @property
     def schema_note(self) -> str | None:
@@ -134,7 +154,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         utc_epoch_ns=utc_epoch_ns,
         system_clock_ns=system_clock_ns,
         processes=_processes(profile),
-        rank_variables=_rank_variables(variables),
+        rank_variables=_numbers(variables, RANK_VARIABLES),
         mpi_ranks=_mpi_ranks(profile),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in profile.key_values("capture", _TRACED_KEYS)})),
@@ -143,6 +163,10 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=int(period) if is_time else 0,
         paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
+        pid_namespace=system.get("SystemUID") or None,
+        duration_ns=_duration_ns(profile),
+        gpu_of=_gpu_of(profile),
+        world_size=_numbers(variables, (WORLD_SIZE,)).get(WORLD_SIZE),
         max_connections=int(lines) if re.fullmatch("[0-9]{1,3}", lines) else None,
         unknown_tables=unknown_tables(profile),
     )
@@ -163,6 +187,33 @@ def _clocks(profile: ParquetProfile | SqliteProfile) -> tuple[int | None, int | 
     values = [int(rows[column][0]) if len(rows) else NULL_INT for column in columns]
     utc_epoch_ns, system_clock_ns = (None if value == NULL_INT else value for value in values)
     return utc_epoch_ns, system_clock_ns
+
+
+def _duration_ns(profile: ParquetProfile | SqliteProfile) -> int | None:
+    if not profile.has("capture_spans"):
+        return None
+    lengths = read_table(profile, "capture_spans", ("duration_ns",))["duration_ns"]
+    return int(lengths.max()) if lengths.size and lengths.max() > 0 else None
+
+
+def _gpu_of(profile: ParquetProfile | SqliteProfile) -> dict[tuple[int, int], str]:
+    """Return the GPU of each device of each process, where both tables of them tell it."""
+    if not (profile.has("cuda_devices") and profile.has("gpus")):
+        return {}
+    gpus = read_table(profile, "gpus", ("gpu_id", "text", "uuid", "bus"))
+    columns = (gpus[name].tolist() for name in ("gpu_id", "text", "uuid", "bus"))
+    # Slices of a GPU sit in one place.
+    name_of = {
+        gpu: uuid or (None if " MIG " in (model or "") else bus)
+        for gpu, model, uuid, bus in zip(*columns, strict=True)
+    }
+    rows = read_table(profile, "cuda_devices", ("pid", "device_id", "gpu_id", "uuid"))
+    columns = (rows[name].tolist() for name in ("pid", "device_id", "gpu_id"))
+    known = {
+        (pid, device): uuid or name_of.get(gpu)
+        for pid, device, gpu, uuid in zip(*columns, rows["uuid"], strict=True)
+    }
+    return {place: str(name) for place, name in known.items() if name}
 
 
 def _gpus(profile: ParquetProfile | SqliteProfile) -> tuple[str, ...]:
@@ -197,8 +248,8 @@ def _set_names(
         yield from names_in(text)
 
 
-def _rank_variables(variables: Mapping[str, str]) -> dict[str, int]:
-    values = {name: variables.get(name, "") for name in RANK_VARIABLES}
+def _numbers(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
+    values = {name: variables.get(name, "") for name in names}
     return {name: int(value) for name, value in values.items() if value.isdecimal()}
 
 

@@ -26,6 +26,8 @@ from nsys_llm.profile.tables import table_source
 #: Tables that the frame itself reads of every profile, in our names.
 ALWAYS_EXPORTED: Final = (
     "capture",
+    "capture_spans",
+    "cuda_devices",
     "export",
     "gpus",
     "mpi_ranks",
@@ -38,7 +40,10 @@ ALWAYS_EXPORTED: Final = (
 # Tables that only some releases know, or only some export types write; their absence from a folder
 # of parquet files does not tell that they were not exported.
 _NOT_ALWAYS_WRITTEN: Final = frozenset(
-    {"capture", "graph_traces", "mpi_ranks", "payload_schemas", "payload_entries"}
+    {
+        *("capture", "cuda_devices", "graph_traces", "mpi_ranks"),
+        *("payload_schemas", "payload_entries"),
+    }
 )
 
 # Parameters of an export that leave out time or move it.

@@ -21,6 +21,8 @@ from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 _PROFILE_SUFFIXES: Final = (".nsys-rep", ".qdrep")
 _SQLITE_SUFFIX: Final = ".sqlite"
 _PARQUET_SUFFIX: Final = "_pqtdir"
+#: Folders in folders that are looked into: job, node, attempt.
+_MOST_DEEP: Final = 3
 
 
 @dataclass(frozen=True)
@@ -230,17 +232,26 @@ def _exists(path: Path) -> bool:
 
 
 def _in_folder(folder: Path, entry: str) -> list[Path]:
-    names = sorted(folder.iterdir(), key=lambda path: natural_key(path.name))
-    # A link to nowhere is kept, so that its rank is listed as failed and not left out.
-    files = [path for path in names if not path.is_dir()]
-    profiles = [path for path in files if path.name.endswith((*_PROFILE_SUFFIXES, _SQLITE_SUFFIX))]
-    profiles += [path for path in names if path.name.endswith(_PARQUET_SUFFIX) and path.is_dir()]
+    profiles = _profiles_below(folder)
     if not profiles:
-        hint = ", and subfolders are not searched" if any(p.is_dir() for p in names) else ""
         raise UsageError(
-            f"{entry}: no profiles in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir){hint}."
+            f"{entry}: no profiles in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir), nor in "
+            "folders in it."
         )
     return _without_exports(profiles)[0]
+
+
+def _profiles_below(folder: Path, depth: int = 0) -> list[Path]:
+    """Return the profiles in a folder, or where it has none, those in each folder in it."""
+    names = sorted(folder.iterdir(), key=lambda path: natural_key(path.name))
+    # A link to nowhere is kept, so that its rank is listed as failed and not left out.
+    folders = [path for path in names if path.is_dir()]
+    files = [path for path in names if path not in folders]
+    profiles = [path for path in files if path.name.endswith((*_PROFILE_SUFFIXES, _SQLITE_SUFFIX))]
+    profiles += [path for path in folders if path.name.endswith(_PARQUET_SUFFIX)]
+    if profiles or depth == _MOST_DEEP:
+        return profiles
+    return [path for below in folders for path in _profiles_below(below, depth + 1)]
 
 
 def _without_exports(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:

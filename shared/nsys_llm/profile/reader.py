@@ -17,7 +17,8 @@ from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import Table, TableSource, Trace, table_source
 from nsys_llm.taxonomy.names import MOST_RANGE_LETTERS, bounded_name, bounded_range
 
-_STRING_IDS: Final = (
+#: Columns that hold ids of strings.
+STRING_IDS: Final = (
     "demangled_name_id",
     "short_name_id",
     "mangled_name_id",
@@ -61,7 +62,7 @@ def read_trace(
     for name in tables:
         tables[name], long_n = _cut(tables[name])
         cut_n += long_n
-    strings = dict(profile.texts(_referenced(tables, _STRING_IDS)))
+    strings = dict(profile.texts(_referenced(tables, STRING_IDS)))
     ranges = set(_referenced(tables, ("text_id",)).tolist())
     for key, text in strings.items():
         if len(text) > MOST_RANGE_LETTERS:

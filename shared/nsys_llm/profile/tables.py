@@ -25,7 +25,7 @@ from nsys_llm.numeric.intervals import IntArray
 PID_MASK: Final = ~0xFFFFFF
 
 _BYTES_COLUMNS: Final = frozenset({"payload"})
-_TEXT_COLUMNS: Final = frozenset({"text", "key"}) | _BYTES_COLUMNS
+_TEXT_COLUMNS: Final = frozenset({"text", "key", "uuid", "bus"}) | _BYTES_COLUMNS
 #: Of bytes; the longest payload that anybody decodes here has a tenth.
 MOST_BYTES: Final = 4096
 _FLAG_COLUMNS: Final = frozenset({"goes_on"})

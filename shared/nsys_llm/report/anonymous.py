@@ -13,7 +13,7 @@ from typing import Final
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.profile.inputs import natural_key
 from nsys_llm.report.run import Run
-from nsys_llm.trace.identity import relabelled
+from nsys_llm.trace.identity import on_machines, relabelled
 from nsys_llm.trace.outcomes import ProfileOutcome
 
 _UNREADABLE: Final = "cannot be read; the command says why"
@@ -39,7 +39,8 @@ def anonymous(run: Run) -> Run:
     facts = [profile.facts for profile in run.profiles if profile.facts is not None]
     hosts = _Labels("host", (fact.host for fact in facts if fact.host is not None))
     processes = _Labels("process", (name for fact in facts for name in fact.processes.values()))
-    paths = sorted((profile.path for profile in run.profiles), key=natural_key)
+    every = (*run.profiles, *run.earlier)
+    paths = sorted((profile.path for profile in every), key=natural_key)
     files = _Labels("profile", paths)
     shown = {id(fact): _without_names(fact, hosts, processes) for fact in facts}
     ranks = tuple(replace(rank, facts=shown.get(id(rank.facts))) for rank in run.ranks)
@@ -49,9 +50,15 @@ def anonymous(run: Run) -> Run:
             _renamed(profile, files.of(profile.path), shown.get(id(profile.facts)))
             for profile in run.profiles
         ),
-        ranks=tuple(relabelled(ranks, files.of)),
+        ranks=tuple(on_machines(relabelled(ranks, files.of))),
+        earlier=tuple(_earlier(profile, files.of(profile.path)) for profile in run.earlier),
         left_out=(f"{len(run.left_out)} {_UNREAD}",) if run.left_out else (),
     )
+
+
+def _earlier(profile: ProfileOutcome, label: str) -> ProfileOutcome:
+    said = tuple(replace(statement, name=None) for statement in profile.statements)
+    return replace(profile, label=label, facts=None, statements=said)
 
 
 def _without_names(facts: CaptureFacts, hosts: _Labels, processes: _Labels) -> CaptureFacts:

@@ -12,7 +12,7 @@ from nsys_llm.report.capture_texts import KINDS, RULES
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables
 from nsys_llm.report.work_findings import lost_work, silent_processes
-from nsys_llm.view.text import quoted
+from nsys_llm.view.text import cleaned, quoted
 
 _MOST_NAMED: Final = 5
 
@@ -35,12 +35,15 @@ def limiting(findings: Iterable[Finding]) -> Finding | None:
 
 def _said(kind: str, tables: Tables) -> Finding:
     rows = tables["capture"][tables["capture"]["kind"] == kind]
+    # Of several earlier runs the command is that of the latest.
+    commands = [cleaned(name).replace("`", "'") for name in rows["name"].dropna()]
     by_name = rows.dropna(subset=["name"]).groupby("name", sort=False)["count_n"].sum()
     kinds = ", ".join(
         f"{quoted(name)}" if kind == "unknown_table" else f"{count:,} {name}"
         for name, count in by_name.items()
     )
-    fields = {"names": named_files(rows), "kinds": kinds}
+    command = f"`{commands[-1]}`" if commands else None
+    fields = {"names": named_files(rows), "kinds": kinds, "command": command}
     return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
 
 
@@ -52,6 +55,7 @@ def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:
         of("of_n", "capture", "of_n", kind=kind),
         of("files_n", "capture", "file", "distinct", kind=kind),
         of("processes_n", "capture", "pid", "count", kind=kind),
+        of("rows_n", "capture", "file", "count", kind=kind),
         of("first_ns", "capture", "start_ns", "min", kind=kind),
         of("last_ns", "capture", "end_ns", "max", kind=kind),
     )

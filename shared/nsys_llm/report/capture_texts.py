@@ -26,6 +26,10 @@ class Kind:
 
 #: By kind, in the order in which they are said.
 KINDS: Final[Mapping[str, Kind]] = {
+    "earlier_run": Kind(limits=True, follows="it is in no number; compare it with trace_diff"),
+    "segment": Kind(limits=False, follows="time between segments is in no number"),
+    "rank_twice": Kind(limits=True, follows="ranks are numbered by the order of their files"),
+    "shared_gpu": Kind(limits=False, follows="what another process runs there is no idle time"),
     "silent_processes": Kind(limits=True, follows="no rank can be compared with them"),
     "silent_work": Kind(limits=True, follows="this process is in no number"),
     "lost_work": Kind(limits=True, follows="what looks idle there may be none"),
@@ -40,6 +44,55 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 #: By kind; of the others another one's sentence tells.
 RULES: Final = rules_by_id(
+    Rule(
+        "earlier_run",
+        scope="run",
+        kind=CAPTURE,
+        title="{files_n:profile} {files_n:=is|are} of an earlier run and left out: all numbers are "
+        "of the newest run",
+        details="{names}: the same program on the same GPUs, recorded before the others began.",
+        threshold="a profile ends before others begin that have its program and its GPU, or its "
+        "host and rank",
+        source=OURS,
+        recommendation="Compare the runs with trace_diff[: {command}].",
+        tables=("capture", "files"),
+    ),
+    Rule(
+        "segment",
+        scope="run",
+        kind=CAPTURE,
+        title="{files_n:rank} {files_n:=was|were} recorded in {rows_n:segment}, read as one",
+        details="{names}: numbers are of all segments; the time between them is in none.",
+        threshold="profiles of one process, or of processes of one, were recorded one after the "
+        "other",
+        source=OURS,
+        recommendation="Give the profile of one segment to see that alone.",
+        tables=("capture",),
+    ),
+    Rule(
+        "rank_twice",
+        scope="run",
+        kind=CAPTURE,
+        title="{files_n:profile} {files_n:=says|say} the rank of another one of the same job",
+        details="{names}: so ranks are numbered by the order of their files.",
+        threshold="two profiles of ranks that belong together say the same rank",
+        source=OURS,
+        recommendation="Leave out what was recorded twice, or number the ranks with --rank-map.",
+        tables=("capture", "files"),
+    ),
+    Rule(
+        "shared_gpu",
+        scope="run",
+        kind=CAPTURE,
+        title="{processes_n:process|processes} {processes_n:=uses|use} a GPU at the same time as "
+        "others",
+        details="{names}. Time in which another process runs there is `other process`: nobody's "
+        "idle time, and in no gain. Kernels that run at once slow each other down.",
+        threshold="two processes use the same GPU or slice of one, as far as profiles tell it",
+        source=OURS,
+        recommendation="Give each a GPU of its own to see what they cost each other.",
+        tables=("capture", "wall"),
+    ),
     Rule(
         "silent_processes",
         scope="run",

@@ -12,10 +12,12 @@ from typing import Any
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import chosen_recipes
 from nsys_llm.report.analysis import Analysis, load_analysis, ranged
+from nsys_llm.report.grouping import grouped
 from nsys_llm.report.part import finished
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import job_walls, prepared, run_tables
 from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes
+from nsys_llm.trace.statements import Statement
 from nsys_llm.trace.wall import WallKey
 
 
@@ -25,6 +27,17 @@ def composed(run: Run) -> Run:
         return run
     runs = {
         name: prepared(_run_of(run, name)) for name in chosen_recipes(run.manifest, run.options)
+    }
+    run = grouped(run, _best(list(runs.values())))
+    said = [profile.statements for profile in run.profiles]
+    runs = {
+        name: replace(
+            part,
+            profiles=tuple(map(_with_statements, part.profiles, said)),
+            ranks=run.ranks,
+            group_names=run.group_names,
+        )
+        for name, part in runs.items()
     }
     verdicts = _verdicts(list(runs.values()))
     tables = {name: run_tables(part, verdicts) for name, part in runs.items()}
@@ -42,11 +55,19 @@ def _verdicts(runs: Sequence[Run]) -> Sequence[Any]:
     for job in jobs:
         for key, classes in job.details.items():
             details.setdefault(key, {}).update(classes)
-    # Who matches collectives knows how late ranks are.
-    best = max(runs, key=lambda run: run.analysis.collectives is not None)
+    best = _best(runs)
     judge = best.analysis.rank_verdicts
     job = replace(jobs[0], details=details)
     return () if judge is None else judge(best.partial, job, best.options)
+
+
+def _with_statements(profile: ProfileOutcome, said: tuple[Statement, ...]) -> ProfileOutcome:
+    return replace(profile, statements=said)
+
+
+def _best(runs: Sequence[Run]) -> Run:
+    """Return who matches collectives: it knows whose ranks are one group, and how late they are."""
+    return max(runs, key=lambda run: run.analysis.collectives is not None)
 
 
 def _run_of(run: Run, recipe: str) -> Run:

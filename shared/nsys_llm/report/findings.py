@@ -31,10 +31,10 @@ SEVERITIES: Final = ("high", "medium", "low", TAIL)
 
 #: Rules on what a run does not hold: they are read first, because they qualify all others.
 INCOMPLETE: Final = (
+    "earlier_run",
     "silent_processes",
     "missing_ranks",
     "lost_work",
-    "unrelated_profiles",
     "no_gpu_work",
     "broken_times",
     "unknown_table",
@@ -51,10 +51,8 @@ NAMED_SCOPES: Final = ("kernel", "category", "api", "phase")
 #: Columns of what a change gains; null where nobody knows.
 _GAINS: Final = ("gain_ns", "gain_pct", "gain_step_ns")
 
-
 #: What is made of the cells of a column: of `cell` they are one value.
 How = Literal["cell", "sum", "max", "min", "median", "mean", "count", "distinct"]
-
 
 _TERMS: Final = re.compile(r"(?=[+-])")
 _METHODS: Final = {"cell": "max", "distinct": "nunique"}
@@ -183,6 +181,7 @@ class Finding:
         window_ns: Where to look: start and end in the clock of the rank's profile, as
             `--filter-time` takes them.
         window_shows: What there is to see in that window, in few words.
+        steps: The first and the last step of the job that it is about, where that is not all.
         record: What to record next time to know more: flags of `nsys profile`, and nothing else,
             so that they can be pasted.
         ncu: The command that profiles one launch of its kernel, see `nsys_llm.report.ncu`.
@@ -208,6 +207,7 @@ class Finding:
     name: str | None = None
     window_ns: tuple[int, int] | None = None
     window_shows: str | None = None
+    steps: tuple[int, int] | None = None
     record: str | None = None
     ncu: str | None = None
     impact_ns: int = 0
@@ -321,8 +321,14 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "numbers": json.dumps(dict(finding.numbers)),
         "window_start_ns": start_ns,
         "window_end_ns": end_ns,
+        "steps": steps_words(finding.steps),
         "impact_ns": finding.impact_ns,
     }
+
+
+def steps_words(steps: tuple[int, int] | None) -> str | None:
+    """Return steps as `--steps` takes them: `15-29`."""
+    return None if steps is None else "{}-{}".format(*steps)
 
 
 def evidence_record(finding: Finding) -> list[dict[str, Any]]:

@@ -94,7 +94,7 @@ def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> l
     whole = f"{scale.unit} of {scale.number(screen.whole_ns)} {screen.whole}"
     lines = [f"could gain (not additive), {whole}"]
     gains = [
-        _price_words(finding.price, screen, scale)
+        _price_words(finding.price, screen, scale, is_own=screen.is_of(finding.rank))
         for finding in findings
         if finding.price is not None
     ]
@@ -106,7 +106,9 @@ def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> l
     return lines + _fitted(findings, heads, width, most_n - len(lines))
 
 
-def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, str]:
+def _price_words(
+    price: Price, screen: Screen, scale: Scale, *, is_own: bool
+) -> tuple[str, str, str]:
     if price.severity == TAIL and not price.gain_ns:
         return "tail", "-", format_percent(price.tail_pct)
     if not price.is_known:
@@ -114,7 +116,9 @@ def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, 
     if screen.by_step and price.is_rare:  # of the run
         return sure_word(price), format_ns(price.gain_ns), format_percent(price.gain_pct)
     gain_ns = price.gain_pct / 100.0 * screen.whole_ns if screen.by_step else price.gain_ns
-    return sure_word(price), scale.number(gain_ns), format_percent(price.gain_pct)
+    # A step of another group is of another length.
+    time = scale.number(gain_ns) if is_own else "-"
+    return sure_word(price), time, format_percent(price.gain_pct)
 
 
 def _fitted(

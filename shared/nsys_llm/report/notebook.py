@@ -19,6 +19,7 @@ from nsys_llm.manifest.declared import Section
 from nsys_llm.report import drawing
 from nsys_llm.report.markdown import answer_markdown, findings_heading
 from nsys_llm.report.page_parts import (
+    below_finding,
     capture_html,
     contents_html,
     findings_html,
@@ -83,6 +84,11 @@ def build_notebook(report: Report, results: Results) -> Any:
         cells.code("set-up", _SET_UP, None)
         for section in report.opening_sections:
             _add_section(cells, section, results, "##")
+        for section in report.beside_sections:
+            number = int(results.table(section.table)["finding"].iloc[0])
+            first, findings = below_finding(findings, number)
+            cells.text("findings", first)
+            _add_section(cells, section, results, "###")
         cells.text("findings", findings)
     else:
         cells.text("answer", f"{answer}\n\n{findings}")
@@ -166,7 +172,7 @@ def _add_section(cells: _Cells, section: Section, results: Results, level: str) 
             cells.code(
                 section.table, words, results.chart(section.table, **chart)._repr_mimebundle_()
             )
-    if section.opening:
+    if section.opening or section.beside:
         return
     rows = {"rows_n": section.rows_n, "columns": list(section.columns)}
     words = _call("rows", section.table, rows | ({"by": section.by} if section.by else {}))

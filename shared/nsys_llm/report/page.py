@@ -17,6 +17,7 @@ from typing import Any, Final
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import severity_counts
 from nsys_llm.report.page_parts import (
+    below_finding,
     capture_html,
     contents_html,
     findings_html,
@@ -127,7 +128,11 @@ def page_html(report: Report, results: Results) -> str:
     def shown(sections: Sequence[Section], tag: str) -> str:
         return "\n".join(_section_html(section, results, plots, tag) for section in sections)
 
-    opening, lead = shown(report.opening_sections, "h2"), shown(report.lead_sections, "h2")
+    opening, findings = shown(report.opening_sections, "h2"), _findings_html(report, results)
+    for section in report.beside_sections:
+        first, rest = below_finding(findings, int(results.table(section.table)["finding"].iloc[0]))
+        findings = "\n".join([first, shown([section], "h3"), rest])
+    lead = shown(report.lead_sections, "h2")
     others, extras = shown(report.other_sections, "h3"), shown(report.extra_sections, "h3")
     others += f"\n<h2>{EXTRA_HEADING}</h2>\n{extras}" if extras else ""
     figures = json.dumps({"config": CONFIG, "plots": plots}, ensure_ascii=False)
@@ -148,7 +153,7 @@ def page_html(report: Report, results: Results) -> str:
 <body>
 {_head_html(report)}
 {opening}
-{_findings_html(report, results)}
+{findings}
 {contents_html([section.title for section in report.sections])}
 <h2>Capture</h2>
 {capture_html(report)}
@@ -192,7 +197,7 @@ def _section_html(section: Section, results: Results, plots: list[dict[str, Any]
         if results.has_values(section.table, chart):
             parts.append(f'<div class="figure" id="figure-{len(plots)}"></div>')
             plots.append(results.chart(section.table, **chart).plot)
-    if section.opening:
+    if section.opening or section.beside:
         return "\n".join(parts)
     rows = results.rows(section.table, section.rows_n, section.columns, by=section.by)
     return "\n".join([*parts, f'<div class="rows">{rows.html}</div>'])

@@ -58,6 +58,13 @@ def marked_numbers(report: Report, results: Results) -> list[int]:
     return sorted(numbers)
 
 
+def below_finding(html: str, number: int) -> tuple[str, str]:
+    """Part findings as HTML below one of them, by its number; below the last for a later one."""
+    ends = [match.end() for match in re.finditer("</details>", html)]
+    at = ends[min(number, len(ends)) - 1] if ends else len(html)
+    return html[:at], html[at:]
+
+
 def findings_html(
     findings: Sequence[Finding], links: Mapping[str, str], places: Mapping[int, str] | None = None
 ) -> str:

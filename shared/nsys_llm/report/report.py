@@ -26,7 +26,9 @@ from nsys_llm.report.findings import (
     opportunities,
     ranked,
     remarks,
+    steps_words,
 )
+from nsys_llm.report.group_words import with_whose
 from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.price import price_words
@@ -34,7 +36,7 @@ from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.recording import without_traced
 from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_findings import run_findings, why_unrelated, without_comparisons
+from nsys_llm.report.run_findings import run_findings, without_comparisons
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.report.work_findings import silent_files
@@ -79,12 +81,17 @@ class Report:
         return tuple(section for section in self.sections if section.opening)
 
     @property
+    def beside_sections(self) -> tuple[Section, ...]:
+        """The sections whose figures stand below a finding."""
+        return tuple(section for section in self.sections if section.beside)
+
+    @property
     def other_sections(self) -> tuple[Section, ...]:
         """The sections that every capture has beside those."""
         return tuple(
             section
             for section in self.sections
-            if not (section.lead or section.opening or section.extra)
+            if not (section.lead or section.opening or section.beside or section.extra)
         )
 
     @property
@@ -125,8 +132,10 @@ NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do
 def all_findings(run: Run, tables: Tables) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
     findings = run.analysis.findings(tables)
-    if why_unrelated(tables) is not None or silent_files(tables):
+    if silent_files(tables):
         findings = without_comparisons(findings)
+    if not run.analysis.is_composite:  # whose parts name them
+        findings = with_whose(findings, tables)
     said = without_traced([*run_findings(tables), *findings], run.profiles)
     return ranked(priced(said, tables))
 
@@ -205,9 +214,12 @@ def gain_text(finding: Finding) -> str | None:
 
 
 def where_to_look(finding: Finding) -> str | None:
-    """Return the rank and the time window of a finding, as options of a next run; None if none."""
-    parts = [] if finding.rank is None else [f"--ranks {finding.rank}"]
-    if finding.window_ns is not None:
+    """Return the rank and the steps or time of a finding, as options of a run; None if none."""
+    of_all = finding.steps is not None and finding.cause is not None and finding.cause.rank is None
+    parts = [] if finding.rank is None or of_all else [f"--ranks {finding.rank}"]
+    if finding.steps is not None:
+        parts.append(f"--steps {steps_words(finding.steps)}")
+    elif finding.window_ns is not None:
         start_ns, end_ns = finding.window_ns
         parts.append(f"--filter-time {start_ns}/{end_ns}")
     if not parts:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nsys_llm.capture.identity import Member
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank
@@ -31,6 +32,8 @@ class Run:
         left_out: What was typed and not read, a line each.
         parts: Of a recipe that is made of others: their results, by name.
         unread_n: Ranks that were numbered and that --ranks leaves out.
+        group_names: What the groups of its ranks are called, empty where all are one; None before
+            they are known.
     """
 
     manifest: Manifest
@@ -42,6 +45,9 @@ class Run:
     left_out: tuple[str, ...] = ()
     parts: Mapping[str, Part] = field(default_factory=dict)
     unread_n: int = 0
+    group_names: Mapping[int, str] | None = None
+    earlier: tuple[ProfileOutcome, ...] = ()
+    members: tuple[Member, ...] = ()
 
     @cached_property
     def notes(self) -> tuple[tuple[str, str], ...]:

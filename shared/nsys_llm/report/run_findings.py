@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from itertools import pairwise
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.capture_findings import capture_findings
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, claim
+from nsys_llm.report.group_words import group_names
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.report.work_findings import silent_files
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.view.text import cleaned, quoted
 
 _MOST_NAMED: Final = 5
-_BY_ORDER: Final = "index"
+#: As many are named in a title.
+_FEW: Final = 2
 
 
 def run_findings(tables: Tables) -> list[Finding]:
@@ -29,7 +29,7 @@ def run_findings(tables: Tables) -> list[Finding]:
     return [
         *capture_findings(tables),
         *_missing_ranks(tables),
-        *_unrelated(tables),
+        *_groups(tables),
         *_no_gpu_work(tables),
         *_low_coverage(tables),
     ]
@@ -57,14 +57,22 @@ def _missing_ranks(tables: Tables) -> list[Finding]:
     return [RULES["missing_ranks"].finding(fields=fields, evidence=evidence)]
 
 
-def _unrelated(tables: Tables) -> list[Finding]:
-    why = why_unrelated(tables)
-    if why is None:
+def _groups(tables: Tables) -> list[Finding]:
+    names = group_names(tables)
+    if not names:
         return []
-    files = tables["files"]
-    files = files[files["status"] == "ok"]
-    fields = {"names": _named(files), "why": why}
-    return [RULES["unrelated_profiles"].finding(fields=fields, evidence=_counts(tables, "ok"))]
+    of = partial(claim, tables)
+    evidence = (
+        of("groups_n", "files", "group", "distinct", status="ok"),
+        of("ranks_n", "files", "File", "count", status="ok"),
+    )
+    more_n = len(names) - _MOST_NAMED
+    listed = ", ".join(quoted(name) for name in list(names.values())[:_MOST_NAMED])
+    fields = {
+        "names": listed + f" and {more_n:,} more" * (more_n > 0),
+        "largest": quoted(names[min(names)]),
+    }
+    return [RULES["groups"].finding(fields=fields, evidence=evidence)]
 
 
 def _named(files: pd.DataFrame) -> str:
@@ -86,12 +94,13 @@ def _no_gpu_work(tables: Tables) -> list[Finding]:
     idle = files[(files["status"] == "no_gpu_work") & ~files["File"].isin(silent_files(tables))]
     if idle.empty:
         return []
-    names = tuple(idle["File"])
+    names, said = tuple(idle["File"]), _named(idle)
+    fields = {"names": said, "few": said if len(idle) <= _FEW else None}
     evidence = (
         claim(tables, "files_n", "files", "File", "count", status="no_gpu_work", File=names),
         claim(tables, "all_n", "files", "File", "count"),
     )
-    return [RULES["no_gpu_work"].finding(fields={"names": _named(idle)}, evidence=evidence)]
+    return [RULES["no_gpu_work"].finding(fields=fields, evidence=evidence)]
 
 
 def _low_coverage(tables: Tables) -> list[Finding]:
@@ -121,36 +130,6 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     )
     fields = {"low_n": len(low), "all_n": len(by_rank), "limit_pct": LOW_COVERAGE_PCT}
     return [RULES["low_api_coverage"].finding(rank=rank, fields=fields, evidence=evidence)]
-
-
-def why_unrelated(tables: Tables) -> str | None:
-    """Return what speaks against one job, as a clause; None where nothing does, or of two runs.
-
-    Ranks of a job say which they are, or communicate. Profiles that do neither, and ran one after
-    the other or another program, were put together by whoever gave them.
-    """
-    files, wall = tables["files"], tables["wall"]
-    files = files[files["status"] == "ok"]
-    if len(files) < 2 or "run" in files.columns or not (files["rank_source"] == _BY_ORDER).all():
-        return None
-    if int(wall.loc[wall["wall_class"] == COMMUNICATION, "time_ns"].sum()):
-        return None
-    if files["process_name"].nunique() == len(files):
-        return "each is of another program"
-    return "they ran one after the other" if _in_turn(files, wall) else None
-
-
-def _in_turn(files: pd.DataFrame, wall: pd.DataFrame) -> bool:
-    if files["clock_offset_ns"].isna().any() or files["clock_source"].isna().any():
-        return False
-    spans = wall.groupby("file").agg({"span_start_ns": "min", "span_end_ns": "max"})
-    offset_ns = files.set_index("File")["clock_offset_ns"].reindex(spans.index)
-    # A span is null where the filters leave nothing.
-    if offset_ns.isna().any() or spans.isna().any(axis=None) or len(spans) < len(files):
-        return False
-    starts, ends = spans["span_start_ns"] + offset_ns, spans["span_end_ns"] + offset_ns
-    edges = sorted(zip(starts, ends, strict=True))
-    return all(end <= start for (_, end), (start, _) in pairwise(edges))
 
 
 def without_comparisons(findings: Iterable[Finding]) -> list[Finding]:

@@ -16,10 +16,12 @@ from nsys_llm.core.errors import ExitCode
 from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.what_if import unnamed
+from nsys_llm.profile.segments import SEGMENTS
 from nsys_llm.profile.sqlite.native import decoder
 from nsys_llm.report.report import Report, report_record
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.shared_gpus import BESIDE
 
 REPORT_NAME: Final = "report.json"
 
@@ -66,7 +68,10 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 # Absolute paths stand in the .nsys-analysis file alone.
 _PATH_OPTIONS: Final = frozenset(
-    {"input", "output", "export_dir", "rank_map", "baseline", "baselines", ROOTS, AGREED}
+    {
+        *("input", "output", "export_dir", "rank_map", "baseline", "baselines"),
+        *(ROOTS, AGREED, SEGMENTS, BESIDE),
+    }
 )
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
 from nsys_llm.report.capture_table import capture_rows
+from nsys_llm.report.grouping import grouped
 from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
 from nsys_llm.report.wall import wall_rows
@@ -25,12 +26,12 @@ def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[
     Args:
         verdicts: Rows of `rank_verdicts`; None: as this recipe has them.
     """
-    run = prepared(run)
+    run = grouped(prepared(run))
     job = job_walls(run)
     rows = {
-        "files": [*_file_rows(run), *_absent_rows(run.absent)],
+        "files": [*_file_rows(run), *_earlier_rows(run.earlier), *_absent_rows(run.absent)],
         "coverage": _coverage_rows(run),
-        "capture": capture_rows(run.profiles, run.ranks),
+        "capture": capture_rows((*run.profiles, *run.earlier), run.ranks),
         "wall": wall_rows(run.ranks, job.walls, job.details, job.rules),
     }
     # Which run a row is of, only recipes that compare runs say.
@@ -82,7 +83,9 @@ def _file_rows(run: Run) -> list[dict[str, Any]]:
         key = rank.key
         if profile := profiles.get((key.side, key.path)):
             offsets, clock = clocks[key.side]
-            rows.append(_file_row(rank, profile, devices, offsets.get(key.path), clock))
+            rows.append(
+                _file_row(rank, profile, devices, offsets.get(key.path), clock, run.group_names)
+            )
     return rows
 
 
@@ -101,6 +104,7 @@ def _file_row(
     devices: Mapping[RankKey, tuple[int, ...]],
     offset_ns: int | None,
     clock: str | None,
+    groups: Mapping[int, str] | None,
 ) -> dict[str, Any]:
     facts = profile.facts
     status, reason = "ok", None
@@ -114,9 +118,11 @@ def _file_row(
         "Rank": rank.number,
         "File": rank.file,
         "rank_source": rank.source,
+        "group": rank.group if status == "ok" else None,
+        "group_name": (groups or {}).get(rank.group) if status == "ok" else None,
         "status": status,
         "reason": reason,
-        "host": facts.host if facts else None,
+        "host": rank.host,
         "pid": rank.pid,
         "process_name": facts.processes.get(rank.key.global_pid) if facts else None,
         "gpu": ", ".join(sorted(set(facts.gpus))) or None if facts else None,
@@ -129,6 +135,12 @@ def _file_row(
         "environments_n": facts.environments_n if facts else None,
         "max_connections": facts.max_connections if facts else None,
     }
+
+
+def _earlier_rows(profiles: Sequence[ProfileOutcome]) -> list[dict[str, Any]]:
+    reason = "an earlier run of the same program"
+    rows = [{"run": profile.side, "Rank": None, "File": profile.label} for profile in profiles]
+    return [{**row, "status": "earlier_run", "reason": reason} for row in rows]
 
 
 def _absent_rows(absent: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:

@@ -27,24 +27,25 @@ RULES: Final = rules_by_id(
         tables=("files",),
     ),
     Rule(
-        "unrelated_profiles",
+        "groups",
         scope="run",
         kind=CAPTURE,
-        title="These {files_n:profile} do not look like one job: {why}",
-        details="{names}: no profile gives its rank, and no kernel communicates.",
-        threshold="no profile gives its rank, none communicates, and each is of another program or "
-        "they ran one after the other",
+        title="The {ranks_n:rank} {ranks_n:=is|are} {groups_n:group} that have no collective in "
+        "common",
+        details="{names}. Ranks are compared within their group. Means of steps are those of "
+        "{largest}, which has most GPU time.",
+        threshold="ranks have no matched collective in common, directly or through others, and run "
+        "other programs, other kinds of steps or at other times",
         source=OURS,
-        recommendation="Analyze them one by one, or compare two of them with trace_diff. Sums and "
-        "means over them mean little; no rank is compared with the others.",
-        tables=("files", "wall"),
+        recommendation="Give the files of one group alone to see all that is told of it.",
+        tables=("files",),
     ),
     Rule(
         "no_gpu_work",
         scope="run",
         kind=CAPTURE,
         title="{files_n} of {all_n:rank or profile|ranks or profiles} {files_n:=holds|hold} no GPU "
-        "work",
+        "work[: {few}]",
         details="Valid profiles without a kernel, copy or fill: {names}.",
         threshold="a profile holds no GPU work",
         source=OURS,

@@ -48,6 +48,7 @@ class Screen:
         subject: What was read, by name.
         lines: What recipes tell besides, a line each, as prose.
         verdict: Of a comparison with an earlier run, as prose; empty without one.
+        ranks: Those that the whole is of; None where it is of all.
     """
 
     facts: str
@@ -58,13 +59,19 @@ class Screen:
     subject: str = ""
     verdict: str = ""
     lines: tuple[str, ...] = ()
+    ranks: frozenset[int] | None = None
+
+    def is_of(self, rank: int | None) -> bool:
+        """Return whether the whole is that of a rank, too."""
+        return self.ranks is None or rank is None or rank in self.ranks
 
 
 def subject(profiles: Sequence[ProfileOutcome]) -> str:
-    """Return the name of what was read: a report's own, or that of the folder of several."""
+    """Return the name of what was read: a report's own, or that of the folder that holds all."""
     if len(profiles) == 1:
         return profiles[0].label
-    folders = {PurePath(profile.path).parent.name for profile in profiles}
-    if len(folders) == 1 and (name := next(iter(folders))):
+    folders = {PurePath(profile.path).parent for profile in profiles}
+    above = folders if len(folders) == 1 else {folder.parent for folder in folders}
+    if len(above) == 1 and (name := next(iter(above)).name):
         return name
     return counted(len(profiles), "report")

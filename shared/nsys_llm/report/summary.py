@@ -120,7 +120,8 @@ def _head_lines(report: Report, width: int) -> list[str]:
 
 def fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
     """Return the wall split in some lines, broken between parts; no number is ever cut."""
-    head = f"  {line.side}: " if line.side else f"  wall{', mean GPU' * (line.gpus_n > 1)}: "
+    group = f" of {line.group}" if line.group else ""
+    head = f"  {line.side}: " if line.side else f"  wall{', mean GPU' * (line.gpus_n > 1)}{group}: "
     lines: list[str] = []
     for parts in _shorter(line.classes if line.side else line.parts):
         lines = _in_lines(head, [part.text for part in parts], width)

@@ -11,6 +11,8 @@ from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.communication import is_fused
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (
+    APART,
+    BEFORE_STEPS,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -19,6 +21,7 @@ from nsys_llm.taxonomy.wall_classes import (
     LOAD,
     NO_WORK,
     NOT_RECORDED,
+    OTHER_PROCESS,
     PROFILER,
     WALL_CLASSES,
     WHOLE_GRAPH,
@@ -60,7 +63,7 @@ def _device_rows(
     times = _times(wall, rules)
     for name, every in details.items():
         # A cause of idle time, and a class.
-        parts = {detail: ns for detail, ns in every.items() if detail != NO_WORK}
+        parts = {detail: ns for detail, ns in every.items() if detail not in APART}
         if sum(parts.values()) != sum(times[name].values()):
             raise ManifestError(f"wall: the details of {name} do not add up to it.")
         times[name] = {detail: ns for detail, ns in parts.items() if ns} or times[name]
@@ -104,7 +107,9 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
         COPIES: {None: wall.copies_ns},
         PROFILER: {None: wall.profiler_ns},
         NOT_RECORDED: {None: wall.not_recorded_ns} if wall.not_recorded_ns else {},
+        OTHER_PROCESS: {None: wall.other_process_ns} if wall.other_process_ns else {},
         NO_WORK: {None: wall.no_work_ns} if wall.no_work_ns else {},
+        BEFORE_STEPS: {None: wall.start_up_ns} if wall.start_up_ns else {},
         IDLE: {None: wall.idle_ns},
     }
 

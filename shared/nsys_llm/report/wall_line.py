@@ -8,9 +8,11 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.group_words import group_names, of_largest
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
+    BEFORE_STEPS,
     BOUND_WORDS,
     CLASS_WORDS,
     COMMUNICATION,
@@ -18,6 +20,7 @@ from nsys_llm.taxonomy.wall_classes import (
     COPIES,
     FUSED,
     IDLE,
+    LOAD,
     MOSTLY_WORDS,
     NOT_RECORDED,
     POINTWISE,
@@ -28,7 +31,7 @@ from nsys_llm.taxonomy.wall_classes import (
     bound_group,
 )
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
-from nsys_llm.view.text import counted
+from nsys_llm.view.text import counted, quoted
 
 #: Groups closer than this, in percentage points, are named together.
 _CLOSE_PCT: Final = 5.0
@@ -87,6 +90,7 @@ class WallLine:
         gpus_n: How many GPUs; the shares are of all their spans together.
         parts: Kinds of computation and the other classes, the largest first.
         classes: The same with all computation together.
+        group: Whose they are; empty where all are one group.
     """
 
     side: str
@@ -94,13 +98,15 @@ class WallLine:
     parts: tuple[WallPart, ...]
     classes: tuple[WallPart, ...]
     bound: Bound
+    group: str = ""
 
     @property
     def head(self) -> str:
         """What the parts are of: `wall, mean of 8 GPUs`."""
         side = f" of {self.side}" if self.side else ""
         mean = f", mean of {counted(self.gpus_n, 'GPU')}" if self.gpus_n > 1 else ""
-        return f"wall{side}{mean}"
+        group = f" of {quoted(self.group)}" if self.group else ""
+        return f"wall{side}{mean}{group}"
 
     def refined(self, kernels_bound: str | None) -> WallLine:
         """Return the line with what bounds the kernels, memory or compute; None if not known."""
@@ -125,10 +131,15 @@ class WallLine:
 
 
 def wall_lines(tables: Tables) -> tuple[WallLine, ...]:
-    """Return a line of the run, or one of each side that is compared; none without a span."""
+    """Return a line of the run, or one of each side that is compared; none without a span.
+
+    Of several groups of ranks it is that of the largest: a mean over them is nobody's.
+    """
     wall = tables["wall"]
     if "run" not in wall.columns:
-        return _side_line("", wall)
+        name = group_names(tables).get(0, "")
+        own = _side_line("", of_largest(tables, "wall"))
+        return tuple(replace(line, group=name) for line in own)
     lines = (_side_line(side, wall[wall["run"] == side]) for side in _SIDES)
     return tuple(line for side_lines in lines for line in side_lines)
 
@@ -219,13 +230,14 @@ def _bound(rows: Sequence[Record], whole_ns: int) -> Bound:
         if name in mostly:
             mostly[name] += share
         unknown += share * (name in (FUSED, NOT_RECORDED))
+        mostly[START_UP] += share * (name in (LOAD, BEFORE_STEPS))
         if name not in shares:
             continue
         shares[name] += share
         graphs += share * (row["detail"] == WHOLE_GRAPH)
         group = bound_group(name, row["detail"]) or name
         groups[name][group] = groups[name].get(group, 0.0) + share
-    mostly[START_UP] = groups[IDLE].get(START_UP, 0.0)
+    mostly[START_UP] += groups[IDLE].get(START_UP, 0.0)
     for group, share in mostly.items():
         if share >= _MOST_PCT:
             return Bound(MOSTLY_WORDS[group], f"{share:.1f} % of the time")

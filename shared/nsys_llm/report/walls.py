@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from statistics import median
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pandas as pd
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Evidence, claim
+from nsys_llm.report.group_words import group_of_ranks
 from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
@@ -33,10 +35,10 @@ class Walls:
         """Read the table.
 
         Args:
-            tables: Finished tables by name; `wall` is read.
+            tables: Finished tables by name; `wall` is read, for groups `files`.
             side: Of which run, where two are compared.
         """
-        wall = tables["wall"]
+        self._tables, wall = tables, tables["wall"]
         wall = wall if side is None else wall[wall["run"] == side]
         self._spans: dict[Gpu, int] = {}
         self._times: dict[tuple[int, int, str], dict[str | None, int]] = {}
@@ -49,6 +51,19 @@ class Walls:
             self._files[rank] = file
             times = self._times.setdefault((rank, device, wall_class), {})
             times[detail] = times.get(detail, 0) + int(time_ns)
+
+    def beside(self, losses_ns: Mapping[Gpu, int], gpu: Gpu) -> dict[Gpu, int]:
+        """Return what GPUs of the same group lose, that one among them."""
+        group = self.group(gpu[0])
+        return {other: ns for other, ns in losses_ns.items() if self.group(other[0]) == group}
+
+    def group(self, rank: int) -> int:
+        """Return the group of a rank, see the table `files`."""
+        return self._groups.get(rank, 0)
+
+    @cached_property
+    def _groups(self) -> Mapping[int, int]:
+        return group_of_ranks(self._tables)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any, Final
 
 from nsys_llm.capture.profile_statements import profile_statements
+from nsys_llm.capture.runs import with_ranks_twice, with_shared_gpus, without_earlier_runs
+from nsys_llm.capture.segments import find_segments
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import checked_reads, common_facts
@@ -27,6 +29,8 @@ from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
 from nsys_llm.trace.rank_sets import number_sides
 from nsys_llm.trace.selection import gpu_processes
+from nsys_llm.trace.sound_rows import recorded_ns
+from nsys_llm.view.text import spans
 
 _TABLE: Final = "capture"
 
@@ -46,12 +50,15 @@ def check(given: Mapping[str, Any], console: Console) -> RunOutcome:
     with open_executor("concurrent", None) as executor:
         chunks = chunked(profiles, executor.workers_n)
         outcomes = executor.reduce(look, chunks, _joined, console.progress(len(profiles)).advance)
-    ranks = number_sides(MapResult(outcomes, None), {})
+    joined = find_segments(outcomes).joined(outcomes)
+    newest, earlier = without_earlier_runs(MapResult(joined, None))
+    ranks = number_sides(newest, {})
+    outcomes = (*with_shared_gpus(with_ranks_twice(newest.profiles)), *earlier)
     for outcome in outcomes:
         if outcome.reason is not None:
             console.error(outcome.reason)
     tables = _tables(outcomes, ranks)
-    console.show(*_lines(outcomes, ranks, tables))
+    console.show(*_lines(newest.profiles, ranks, tables))
     return RunOutcome(_exit_code(outcomes, tables), None)
 
 
@@ -77,6 +84,7 @@ def _outcome(profile: ProfileInput, export_dir: str | None) -> ProfileOutcome:
         tuple(RankOutcome(key, (), (), ()) for key in keys),
         tuple(sorted(trace.absent)),
         statements=profile_statements(trace, facts),
+        recorded_ns=recorded_ns(trace),
     )
 
 
@@ -119,4 +127,5 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
     if finding.record:
         texts.append(f"Record next time: {finding.record}")
     for text in filter(None, texts):
-        yield from wrapped(plain(text), WIDTH, "  ", hanging="  ")
+        # Commands are to be copied: no name is cut.
+        yield from wrapped("".join(part for _, part in spans(text)), WIDTH, "  ", hanging="  ")

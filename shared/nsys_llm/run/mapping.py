@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from nsys_llm.analyses.steps.of_job import with_agreed_warmup
+from nsys_llm.capture.runs import members_of, profiles_beside, without_earlier_runs
+from nsys_llm.capture.segments import Segments, find_segments
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
+from nsys_llm.profile.segments import SEGMENTS
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.run import Run
 from nsys_llm.run.executors import Executor, chunked
@@ -26,6 +29,7 @@ from nsys_llm.trace.rank_sets import (
     unused_maps,
     wanted_ranks,
 )
+from nsys_llm.trace.shared_gpus import BESIDE
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ def map_run(
     recipe = manifest.name
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
-    unread_n = 0
+    ranks: Sequence[Rank] = ()
+    newest, unread_n = _Newest(), 0
 
     def reduced(
         options: Mapping[str, Any], only: frozenset[RankKey] | None, done: Callable[[int], None]
@@ -85,29 +90,75 @@ def map_run(
         merge = partial(merge_results, recipe=recipe)
         return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
 
+    def mapped(options: Mapping[str, Any]) -> MapResult:
+        nonlocal newest, chosen
+        advance = console.progress(len(chosen)).advance
+        result = reduced({**options, **newest.options}, keys, advance)
+        if keys is None and not newest.is_decided:
+            newest = _Newest.of(result)
+            if newest.options or newest.earlier:
+                # What profiles are, none tells alone; and their numbers are in those of all.
+                places = {(item.side, item.path) for item in newest.result.profiles}
+                chosen = _of_places(chosen, places)
+                return mapped(options)
+        return replace(result, profiles=newest.segments.joined(result.profiles))
+
     if options["ranks"] is not None:
-        probed = reduced(options, frozenset(), lambda _: None)
-        every = _numbered(probed, inputs.rank_maps, console)
+        newest = _Newest.of(reduced(options, frozenset(), lambda _: None))
+        every = _numbered(newest.result, inputs.rank_maps, console)
         ranks = wanted_ranks(every, options["ranks"])
         unread_n = len(every) - len(ranks)
         keys = frozenset(rank.key for rank in ranks)
-        places = {(key.side, key.path) for key in keys}
-        chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
-    result, options = with_agreed_warmup(
-        lambda options: reduced(options, keys, console.progress(len(chosen)).advance), options
-    )
+        chosen = _of_places(chosen, {(key.side, key.path) for key in keys})
+    result, options = with_agreed_warmup(mapped, options)
     if keys is None:
         ranks = _numbered(result, inputs.rank_maps, console)
     return Run(
         manifest=manifest,
         analysis=load_analysis(recipe),
-        options=options,
+        options={**options, **newest.options},
         profiles=result.profiles if keys is None else _only_ranks(result.profiles, keys),
         partial=result.partial,
         ranks=tuple(ranks),
         left_out=inputs.left_out,
         unread_n=unread_n,
+        earlier=newest.earlier,
+        members=members_of(result.profiles),
     )
+
+
+@dataclass(frozen=True)
+class _Newest:
+    """What profiles are, from all of them together: segments of one, earlier runs, neighbours.
+
+    Attributes:
+        options: For workers.
+        result: The profiles of the newest run, segments as one.
+        is_decided: Whether it is known.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    result: MapResult = field(default_factory=lambda: MapResult((), None))
+    earlier: tuple[ProfileOutcome, ...] = ()
+    segments: Segments = field(default_factory=Segments)
+    is_decided: bool = False
+
+    @classmethod
+    def of(cls, result: MapResult) -> _Newest:
+        """Decide it."""
+        segments = find_segments(result.profiles)
+        joined = replace(result, profiles=segments.joined(result.profiles))
+        newest, earlier = without_earlier_runs(joined)
+        beside = profiles_beside(newest.profiles)
+        options = {SEGMENTS: segments.later, BESIDE: beside}
+        given = {name: value for name, value in options.items() if value}
+        return cls(given, newest, earlier, segments, is_decided=True)
+
+
+def _of_places(
+    profiles: Sequence[ProfileInput], places: Collection[tuple[str, str]]
+) -> list[ProfileInput]:
+    return [profile for profile in profiles if (profile.side, profile.path) in places]
 
 
 def _numbered(result: MapResult, rank_maps: RankMaps, console: Console) -> list[Rank]:

@@ -15,6 +15,7 @@ from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.file_state import Fingerprint, refuse_changed
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.profile.segments import with_segments
 from nsys_llm.report.run import Run
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.trace.identity import RankKey
@@ -87,7 +88,7 @@ def read_again(
             where = {"export_dir": options["export_dir"], "roots": options.get(ROOTS, EVERYWHERE)}
             with open_profile(path, tables, again=True, **where) as opened:
                 refuse_changed(opened.path.name, ranks[0].known, opened.fingerprint)
-                trace = read_trace(opened, reads, options)
+                trace = with_segments(read_trace(opened, reads, options), path, reads, options)
         for rank in ranks:
             made, failure = None, opening.failure
             if trace is not None:

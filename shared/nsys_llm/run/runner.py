@@ -218,8 +218,12 @@ def _exit_code(run: Run, console: Console, reported_side: str | None) -> ExitCod
         console.warn(f"absent ranks: {some} ({len(run.absent)}{of}).")
     if any(profile.fault is not None for profile in run.profiles):
         return ExitCode.FAULT
-    if not (run.failed or run.absent) or run.options["allow_missing_ranks"]:
+    if not (run.failed or run.absent or run.earlier) or run.options["allow_missing_ranks"]:
         return ExitCode.DONE
+    for command in dict.fromkeys(one.name for it in run.earlier for one in it.statements):
+        console.error(f"an earlier run is left out; to compare it with the newest: {command}")
+    if not (run.failed or run.absent):
+        return ExitCode.INCOMPLETE
     if run.absent or any(profile.side != reported_side for profile in run.failed):
         console.error(
             f"incomplete: {len(run.failed)} of {len(run.profiles)} profiles failed, "

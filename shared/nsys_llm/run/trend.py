@@ -92,6 +92,7 @@ TABLE: Final = TableWrite(
             *((name, "float64", "ns", meaning) for name, meaning in _TIMES.items()),
             ("first_finding", "string", None, "Title of the first finding on time."),
             ("first_gain_pct", "float64", "%", "What it could gain."),
+            ("steps", "string", None, "Steps of the run that it is about. Null where that is all."),
             ("band_n", "int64", "count", "Runs before it that its band is of."),
             ("mean_ns", "float64", "ns", "Mean step of those."),
             ("band_low_ns", "float64", "ns", "95 % of further runs like those are above this."),
@@ -233,6 +234,8 @@ def _row(result: Result) -> dict[str, Any]:
         **{name: time_ns / span_ns * step_ns for name, time_ns in classes.items()},
         "first_finding": None if first is None else cleaned(first["title"]),
         "first_gain_pct": None if first is None else first["gain_pct"],
+        # Results of earlier versions do not have it.
+        "steps": None if first is None else first.get("steps"),
     }
 
 
@@ -334,9 +337,11 @@ def verdict_line(table: pd.DataFrame) -> str:
     }
     most = max(parts_ns, key=lambda name: abs(parts_ns[name]))
     moved = f"{'+' if parts_ns[most] >= 0 else '-'}{format_ns(abs(parts_ns[most]))}"
+    is_part = newest["verdict"] == SLOWER and pd.notna(newest["steps"])
+    since = f" {newest['first_finding']}." if is_part else ""
     return (
         f"{newest['verdict']}: {newest['run']}, {change} ({format_change(newest['change_pct'])}; "
-        f"{band}). Most of it: {most} {moved}."
+        f"{band}). Most of it: {most} {moved}.{since}"
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.finder import found_steps
@@ -17,10 +19,12 @@ from nsys_llm.capture.profile_statements import profile_statements
 from nsys_llm.capture.unrecorded import Unrecorded
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
-from nsys_llm.manifest.manifest import load_manifest, timeline_reads
+from nsys_llm.manifest.manifest import checked_reads, load_manifest, timeline_reads
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.profile.segments import with_segments
 from nsys_llm.profile.tables import Trace
 from nsys_llm.report.analysis import Analysis, load_analysis, ranged
 from nsys_llm.run.boundary import Boundary
@@ -34,6 +38,8 @@ from nsys_llm.trace.outcomes import (
     refuse_broken,
 )
 from nsys_llm.trace.selection import busiest, gpu_processes, select_rank
+from nsys_llm.trace.shared_gpus import BESIDE, GpuUsers, others_work
+from nsys_llm.trace.sound_rows import recorded_ns
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 #: What filters by step and phase need.
@@ -104,11 +110,15 @@ def _map_profile(
     ) as opened:
         facts, known = read_facts(opened), opened.fingerprint
         export = str(opened.path) if opened.stays_made else None
-        trace = read_trace(opened, reads, options)
+        trace = with_segments(read_trace(opened, reads, options), profile.path, reads, options)
     processes = gpu_processes(trace)
     chosen = busiest(trace, processes)
-    lacking: dict[int, Unrecorded] = {}
-    ranks, partials = _map_ranks(profile, trace, chosen, analysis, options, only, keep, lacking)
+    beside = options.get(BESIDE, {}).get(profile.path, ())
+    users = [GpuUsers(trace, facts.gpu_of), *(_users(it, options) for it in beside)]
+    others, lacking = others_work(users), dict[int, Unrecorded]()
+    ranks, partials = _map_ranks(
+        profile, trace, chosen, others, analysis, options, only, keep, lacking
+    )
     refuse_broken(ranks, profile.label)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(
@@ -125,14 +135,27 @@ def _map_profile(
         cut_names_n=trace.cut_names_n,
         left_out_n=len(processes) - len(chosen),
         statements=profile_statements(trace, facts, lacking),
+        recorded_ns=recorded_ns(trace),
     )
     return outcome, partials
+
+
+def _users(beside: tuple[str, int], options: Mapping[str, Any]) -> GpuUsers:
+    """Return the processes of a profile that uses a GPU at the same time."""
+    path, ahead_ns = beside
+    reads = checked_reads()
+    where = {name: options.get(name) for name in ("export_dir", "nsys")}
+    roots = options.get(ROOTS, EVERYWHERE)
+    tables = needed_tables(reads, options)
+    with open_profile(path, tables, **where, again=True, roots=roots) as opened:
+        return GpuUsers(read_trace(opened, reads, {}), read_facts(opened).gpu_of, ahead_ns)
 
 
 def _map_ranks(
     profile: ProfileInput,
     trace: Trace,
     processes: Sequence[int],
+    others: Mapping[int, IntArray],
     analysis: Analysis[Any, Any],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
@@ -140,7 +163,7 @@ def _map_ranks(
     lacking: dict[int, Unrecorded],
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
     """Return what became of ranks, and their partials; what each lacks is put into `lacking`."""
-    ranks, partials = [], []
+    ranks, partials, nothing = [], [], np.empty((0, 2), dtype=np.int64)
     for global_pid in processes:
         key = RankKey(profile.path, global_pid, profile.side)
         if only is not None and key not in only:
@@ -149,7 +172,7 @@ def _map_ranks(
         rank_trace, coverage, notes = select_rank(
             trace, global_pid, options, _FINDERS, alone=len(processes) == 1
         )
-        view = RankView(rank_trace, key, options)
+        view = RankView(rank_trace, key, options, others.get(global_pid, nothing))
         lacking[global_pid] = view.unrecorded
         partial = analysis.map_rank(view)
         partials.append(partial)

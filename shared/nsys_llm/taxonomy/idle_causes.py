@@ -14,9 +14,9 @@ that launched it, found by process and correlation id, and T the thread that mad
 Where T is in no CUDA call and the operation before the gap was launched by another thread, T may
 have waited for that one to hand over: a wait, a blocking copy or an allocation there is the cause.
 What the driver records as its own (loading and compiling code, waiting for room in the launch
-queue) counts before the call it happens in, time in which a server has no request before both, and
-the profiler's own time before everything: it is no idle time. So each nanosecond of a gap has one
-cause, and the gap is named after the largest.
+queue) counts before the call it happens in, time in which a server has no request, or a program
+starts up, before both, and the profiler's own time before everything: it is no idle time. So each
+nanosecond of a gap has one cause, and the gap is named after the largest.
 
 Where kernels start before their launch call begins, the clocks of host and GPU disagree by as much
 (see `nsys_llm.trace.launch_clocks`). A gap that is shorter than that is `unresolved`, unless its
@@ -53,6 +53,8 @@ CAUSES: Final[Mapping[str, str]] = {
     "after_last": "nothing ran on the device any more",
     "unresolved": "the gap is shorter than the clock error between host and GPU",
     "no_work": "no request was in the server",
+    "other_process": "another process ran on the GPU",
+    "start_up": "the program started up: before its first step",
     "profiler_overhead": "the profiler did its own work",
     "not_recorded": "work may have run that left no row",
 }
@@ -69,8 +71,14 @@ NO_API: Final = _CODES["no_api"]
 AFTER_LAST: Final = _CODES["after_last"]
 UNRESOLVED: Final = _CODES["unresolved"]
 NO_WORK: Final = _CODES["no_work"]
+OTHER_PROCESS: Final = _CODES["other_process"]
+START_UP: Final = _CODES["start_up"]
 PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
 NOT_RECORDED: Final = _CODES["not_recorded"]
+
+#: Idle time of which nobody knows whether it is any, or in which a program had nothing to do on the
+#: GPU: no class of the wall split has it as idle, and nothing can be gained there.
+AWAY: Final = (NO_WORK, OTHER_PROCESS, NOT_RECORDED)
 
 #: The causes before this code are idle time; the profiler's work is none, and lost work is not
 #: known to be.

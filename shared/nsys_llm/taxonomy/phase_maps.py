@@ -21,6 +21,10 @@ from nsys_llm.taxonomy.data_files import data_file
 #: Engines with a map, in the order in which they are tried.
 BUILT_IN: Final = ("vllm", "sglang", "trtllm", "dynamo", "pytorch")
 
+#: Phases that a whole batch of a server may be.
+DECODE, MIXED, PREFILL = "decode", "mixed", "prefill"
+OF_BATCHES: Final = (DECODE, MIXED, PREFILL)
+
 #: What stands for GPU work in no phase: in ranges of no phase, in no range, without an API call.
 UNMAPPED: Final = "unmapped"
 NO_RANGE: Final = "no_range"

@@ -7,7 +7,8 @@ serving engines tell what is in a step's batch: `parse_step` reads them, for all
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Final, Literal
@@ -21,6 +22,12 @@ STEP: Final = "step"
 LAYER: Final = "layer"
 GRAPH: Final = "graph"
 PERIOD: Final = "period"
+
+#: Share of steps that hold one kind of requests, in a worker for these alone; ours: steps of a
+#: server of both vary more.
+_NEARLY_ALL: Final = 0.8
+#: What a step between replays of a graph is called whose kernels are launched one by one.
+EAGER: Final = "eager prefill"
 
 #: What a step without requests of a kind has none of.
 _PARTS: Final = {
@@ -142,6 +149,23 @@ def parse_step(name: str) -> Composition | None:
         if match := item.expression.fullmatch(name):
             return _composition(item, match.groups())
     return None
+
+
+def usual_batch(names: Iterable[str]) -> str | None:
+    """Return what is in the batches of nearly all steps: prompts, tokens, or `both`.
+
+    None where no name tells.
+    """
+    kinds: Counter[str] = Counter()
+    for name, steps_n in Counter(names).items():
+        batch = parse_step(name)
+        if batch is not None and batch.ctx_reqs is not None and batch.gen_reqs is not None:
+            reads, writes = batch.ctx_reqs > 0, batch.gen_reqs > 0
+            if reads or writes:
+                kinds["both" if reads and writes else "prompts" if reads else "tokens"] += steps_n
+    most = max(kinds, key=lambda kind: kinds[kind], default=None)
+    mixed = most is not None and kinds[most] < _NEARLY_ALL * sum(kinds.values())
+    return "both" if mixed else most
 
 
 def _composition(item: _Format, groups: tuple[str, ...]) -> Composition | None:
@@ -299,6 +323,16 @@ def is_operator(name: str) -> bool:
 def is_warmup(name: str) -> bool:
     """Return whether a range's name says that what it holds is a warm-up."""
     return any(pattern.matches(name) for pattern in _patterns("warmup"))
+
+
+def whose_steps(name: str) -> str | None:
+    """Return whose steps share a name: an engine's, else those of the name; None of empty ones.
+
+    A rank without requests runs empty batches with those that have some.
+    """
+    if any(pattern.matches(name) for pattern in _patterns("empty")):
+        return None
+    return next((step.engine for step in engine_steps() if step.name == name), name)
 
 
 def unit_of(name: str) -> str:

@@ -19,21 +19,28 @@ COPIES: Final = "copies"
 PROFILER: Final = "profiler"
 NOT_RECORDED: Final = "not_recorded"
 NO_WORK: Final = "no_work"
+OTHER_PROCESS: Final = "other_process"
+BEFORE_STEPS: Final = "start_up"
 IDLE: Final = "idle"
 
 #: In the order in which they take a nanosecond. Fused are kernels that compute and communicate at
 #: once, of which whichever began first has the time, as of those that compute. Load are copies that
 #: bring a model to a GPU before its first kernel; not_recorded is when work may have run that left
-#: no row; no_work is when a server had no request. These have a row only where there is such time.
+#: no row; other_process is when the GPU ran nothing of this process and something of another;
+#: no_work is when a server had no request; start_up is idle time before the first step of a
+#: program that then loads, compiles or captures. These have a row only where there is such time.
 WALL_CLASSES: Final = (
-    *(COMPUTE, FUSED, COMMUNICATION, LOAD, COPIES, PROFILER, NOT_RECORDED, NO_WORK, IDLE),
+    *(COMPUTE, FUSED, COMMUNICATION, LOAD, COPIES, PROFILER),
+    *(NOT_RECORDED, OTHER_PROCESS, NO_WORK, BEFORE_STEPS, IDLE),
 )
 
 #: What is no part of the repeated work, so that nothing can be gained there, and its words.
 APART: Final[Mapping[str, str]] = {
     LOAD: "load",
+    OTHER_PROCESS: "other process",
     NOT_RECORDED: "not recorded",
     NO_WORK: "no requests in the server",
+    BEFORE_STEPS: "start-up",
 }
 
 #: Words of classes that are no words of their own.
@@ -68,7 +75,8 @@ _IDLE_GROUPS: Final[Mapping[str, str]] = {
     "no_api": UNKNOWN,
     "after_last": UNKNOWN,
     "unresolved": UNKNOWN,
-    NO_WORK: UNKNOWN,
+    **{NO_WORK: UNKNOWN, OTHER_PROCESS: UNKNOWN},
+    BEFORE_STEPS: START_UP,
 }
 
 

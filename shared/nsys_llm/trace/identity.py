@@ -22,6 +22,8 @@ from nsys_llm.profile.inputs import natural_key
 from nsys_llm.profile.tables import pid_of
 
 _INDEX: Final = "index"
+#: Boots of one machine, as its wall clock tells in several profiles, are no further apart.
+_SAME_BOOT_NS: Final = 2_000_000_000
 #: Of a job, as people write it; tables hold 64 bits.
 _RANK: Final = re.compile(r"\d{1,9}", re.ASCII)
 _RANK_IN_NAME: Final = re.compile(r"(?<!local)(?<!local[_-])rank[_\-.=]?(\d+)", re.IGNORECASE)
@@ -66,6 +68,8 @@ class Rank:
             be read got no number from the rule.
         file: Label, unique in the run; labels sort as the numbers do.
         source: Rule that gave the number.
+        group: Which of the groups that have nothing in common, see `nsys_llm.capture.identity`.
+        machine: Its host's name, told apart from other machines of that name; None: as recorded.
     """
 
     key: RankKey
@@ -73,6 +77,13 @@ class Rank:
     file: str
     source: str | None
     facts: CaptureFacts | None = field(repr=False)
+    group: int = 0
+    machine: str | None = None
+
+    @property
+    def host(self) -> str | None:
+        """The name of its machine; None where the profile names none."""
+        return self.machine or (self.facts.host if self.facts else None)
 
     @property
     def pid(self) -> int | None:
@@ -106,7 +117,13 @@ def number_ranks(
     decisive = named or workers or ordered
     rules = _rules(ordered, rank_map)
     source, rule = next(rule for rule in rules if _numbers_all(rule[1], decisive))
-    return _labelled(_numbered(ordered, rule, source))
+    return on_machines(_labelled(_numbered(ordered, rule, source)))
+
+
+def on_machines(ranks: Sequence[Rank]) -> list[Rank]:
+    """Return ranks with the names of their machines, see `machines`."""
+    names = machines({rank.key.path: rank.facts for rank in ranks})
+    return [replace(rank, machine=names[rank.key.path]) for rank in ranks]
 
 
 def read_rank_map(path: str, text: str, labels: Sequence[str]) -> dict[tuple[str, int | None], int]:
@@ -155,7 +172,7 @@ def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], st
     """
     if not facts:
         return {}, None
-    hosts = {fact.host for fact in facts.values()}
+    hosts = set(machines(facts).values())
     steady = {path: fact.system_clock_ns for path, fact in facts.items()}
     wall = {path: fact.utc_epoch_ns for path, fact in facts.items()}
     if len(hosts) == 1 and None not in hosts and None not in steady.values():
@@ -163,6 +180,28 @@ def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], st
     if None not in wall.values():
         return _after_first(wall), "utcEpochNs"
     return {}, None
+
+
+def machines(facts: Mapping[str, CaptureFacts | None]) -> dict[str, str | None]:
+    """Return the machine of each profile by its path; None where it names no host.
+
+    Names of hosts repeat in containers: profiles of one name that were booted at different times
+    are of several machines, `host` and `host (2)`.
+    """
+    boots: dict[str, list[int]] = {}
+    names: dict[str, str | None] = {}
+    for path, fact in facts.items():
+        host, boot_ns = (None, None) if fact is None else (fact.host, fact.boot_ns)
+        names[path] = host
+        if host is None or boot_ns is None:
+            continue
+        known = boots.setdefault(host, [])
+        same = [at for at, other_ns in enumerate(known) if abs(other_ns - boot_ns) <= _SAME_BOOT_NS]
+        if not same:
+            known.append(boot_ns)
+        number = same[0] if same else len(known) - 1
+        names[path] = f"{host} ({number + 1})" if number else host
+    return names
 
 
 def one_clock(facts: Mapping[str, CaptureFacts | None]) -> dict[str, int]:
@@ -210,6 +249,20 @@ def _numbers_all(rule: _Rule, workers: Sequence[RankEntry]) -> bool:
     return None not in numbers and len(set(numbers)) == len(numbers)
 
 
+def said_rank(key: RankKey, facts: CaptureFacts) -> int | None:
+    """Return the rank of a process in its job, as MPI or the launched command says."""
+    if (rank := facts.mpi_ranks.get(key.global_pid)) is not None:
+        return rank
+    said = (facts.rank_variables.get(name) for name in RANK_VARIABLES)
+    return next((rank for rank in said if rank is not None), None)
+
+
+def known_rank(key: RankKey, facts: CaptureFacts) -> int | None:
+    """Return the same, or else the rank in the name of the file."""
+    said = said_rank(key, facts)
+    return _rank_in_file_name(key.path) if said is None else said
+
+
 def _mapped(entry: RankEntry, rank_map: Mapping[tuple[str, int | None], int]) -> int | None:
     pid = pid_of(entry.key.global_pid)
     return rank_map.get((entry.label, pid), rank_map.get((entry.label, None)))
@@ -224,7 +277,11 @@ def _by_variable(name: str) -> _Rule:
 
 
 def _rank_in_name(entry: RankEntry) -> int | None:
-    match = _RANK_IN_NAME.search(Path(entry.key.path).name)
+    return _rank_in_file_name(entry.key.path)
+
+
+def _rank_in_file_name(path: str) -> int | None:
+    match = _RANK_IN_NAME.search(Path(path).name)
     return int(match[1]) if match else None
 
 

@@ -47,6 +47,7 @@ class ProfileOutcome:
         cut_names_n: How many of its names are cut: longer than `taxonomy.names` lets them be.
         left_out_n: How many of its processes are left out, those with least GPU time.
         statements: What is to be known of it before it is judged; of all its processes.
+        recorded_ns: Begin of its first record and end of its last, its clock; None without any.
     """
 
     path: str
@@ -64,6 +65,7 @@ class ProfileOutcome:
     cut_names_n: int = 0
     left_out_n: int = 0
     statements: tuple[Statement, ...] = ()
+    recorded_ns: tuple[int, int] | None = None
 
     @property
     def without_work(self) -> str:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table, Trace
-from nsys_llm.trace.rank_trace import LARGEST_TIME_NS, sane_times
+from nsys_llm.trace.rank_trace import LARGEST_TIME_NS, OP_TABLES, sane_times
 
 #: Work that was queued ends after the last call and the end of the capture; ours, and far above
 #: what any queue holds.
@@ -30,6 +30,19 @@ def latest_end_ns(trace: Trace) -> int:
     ends = calls["end_ns"]
     last_ns = int(ends.max(where=sane_times(calls["start_ns"], ends), initial=NULL_INT))
     return LARGEST_TIME_NS if last_ns == NULL_INT else last_ns + _QUEUED_NS
+
+
+def recorded_ns(trace: Trace) -> tuple[int, int] | None:
+    """Return when the first operation, call or range of a profile begins and the last one ends."""
+    edges: list[tuple[int, int]] = []
+    for name in (*OP_TABLES, "api_calls", "nvtx_events"):
+        table = trace.tables.get(name, Table({}))
+        if len(table) and {"start_ns", "end_ns"} <= set(table.columns):
+            starts, ends = table["start_ns"], table["end_ns"]
+            sane = sane_times(starts, ends) & (starts >= 0) & (ends > 0)
+            if sane.any():
+                edges.append((int(starts[sane].min()), int(ends[sane].max())))
+    return (min(low for low, _ in edges), max(high for _, high in edges)) if edges else None
 
 
 def sound_rows(op: Table, latest_ns: int) -> npt.NDArray[np.bool_]:

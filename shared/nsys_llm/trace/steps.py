@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.step_names import GRAPH, PERIOD, whose_steps
 
 #: Warm-up takes longer by so many times what later steps do at most, else it recurs; ours.
 _DECAYS: Final = 2
@@ -56,6 +57,8 @@ class StepKind:
         source: How they were found.
         begin: Its slow first ones.
         unrecorded_n: How many of them launched work that left no row.
+        batch: What is in most of them, as their names tell: prompts, tokens that are generated, or
+            both.
     """
 
     name: str
@@ -64,6 +67,13 @@ class StepKind:
     steps_n: int
     begin: SlowBegin = SlowBegin()
     unrecorded_n: int = 0
+    batch: str | None = None
+
+    @property
+    def of_program(self) -> tuple[str, str | None] | None:
+        """Whose steps they are, and what is in them; None where only kernels or none tell."""
+        whose = None if self.unit in (GRAPH, PERIOD) else whose_steps(self.name)
+        return None if whose is None else (whose, self.batch)
 
 
 @dataclass(frozen=True)

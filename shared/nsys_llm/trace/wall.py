@@ -64,7 +64,9 @@ class DeviceWall:
         copies_ns: Time of other copies and of fills beside neither.
         profiler_ns: Time in which the profiler did its own work and the device ran nothing.
         not_recorded_ns: Time in which neither did anything, and work may have run that left no row.
+        other_process_ns: Time of the rest in which another process ran on the GPU.
         no_work_ns: Time of the rest in which a server had no request.
+        start_up_ns: Time of the rest in which the program started up.
         hidden: When communication kernels ran that the split does not count as communication, as
             something computed too or no window was there: shape (n, 2), sorted and disjoint; None
             where the recipe does not ask for it, or there are more than `MOST_HIDDEN`.
@@ -83,7 +85,9 @@ class DeviceWall:
     profiler_ns: int
     not_recorded_ns: int
     no_work_ns: int
+    start_up_ns: int
     idle_ns: int
+    other_process_ns: int = 0
     hidden: IntArray | None = field(default=None, compare=False)
     work: DeviceWork | None = field(default=None, compare=False)
 

@@ -33,6 +33,7 @@ _COLORS: Final = (
     "#6699cc",
     "#a8a8d8",
     "#c8c0b0",
+    "#7a4a1e",
 )
 
 #: Where nothing is known, or there is nothing to tell apart.
@@ -71,7 +72,14 @@ _FIXED: Final = {
     **{"compute only": 0, "communication only": 3, "copy only": 1, "busy": 0, "overhead": 7},
     **{"compute + communication": 2, "compute + copy": 5, "communication + copy": 4},
     "two or more at once": 2,
-    **{"load": 12, "no_work": 18, "fused": 14, "fused_communication": 14},
+    **{
+        "load": 12,
+        "no_work": 18,
+        "other_process": 19,
+        "start_up": 11,
+        "fused": 14,
+        "fused_communication": 14,
+    },
     # Causes of idle time; none of them that of an operation, beside which they stand.
     **{"host_sync": 3, "sync_memop": 13, "alloc": 14, "module_load": 11, "back_pressure": 15},
     **{"launch_api": 5, "other_api": 9, "host_no_cuda": 6, "launch_latency": 8, "queued": 17},

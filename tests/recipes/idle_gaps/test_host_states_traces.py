@@ -68,7 +68,14 @@ def test_exposed_time_by_state_and_cause_is_what_plain_sql_says(truth):
 
 def test_the_table_says_the_same_to_the_nanosecond(truth, tables):
     states = tables["host_states"]
-    assert summed(states, "tid", "cause", "state", "detail") == truth.times()
+    sums = Counter()
+    for (thread, _, state, detail), time_ns in truth.times().items():
+        sums[thread, state, detail] += time_ns
+    assert summed(states, "tid", "state", "detail") == sums
+    # What each cause has behind the start-up is part of what it has at all.
+    behind = summed(states[states["cause"] != "start_up"], "tid", "cause", "state", "detail")
+    assert behind
+    assert behind <= truth.times()
     assert +summed(states, "tid", "state", value="on_core_ns") == truth.on_core_ns()
 
 

@@ -187,7 +187,7 @@ def test_a_place_belongs_to_the_largest_cause_on_its_rank():
 
 def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is():
     host = item("host", 160, rank=1, on=1, window_ns=(3, 4))
-    (row,) = opportunities.opportunity_rows(joined([host, RANK]), 10.0)
+    (row,) = opportunities.opportunity_rows(joined([host, RANK]), dict.fromkeys(range(8), 10.0))
     assert (row["window_start_ns"], row["window_end_ns"]) == (3, 4)
     assert row["gain_step_ns"] == pytest.approx(3.0)
 

@@ -78,7 +78,7 @@ def wall_of(steps_of, name="work"):
         edges, whole = step_ns * np.arange(steps_n + 1), np.ones(steps_n, dtype=bool)
         windows = np.column_stack((edges[:-1], edges[1:]))
         work = DeviceSteps(windows, whole, True)
-        devices.append(DeviceWall(device_id, None, None, 0, {}, *[0] * 8, work=work))
+        devices.append(DeviceWall(device_id, None, None, 0, {}, *[0] * 9, work=work))
     return RankWall((), tuple(devices), StepKind(name, "step", "repeated range", 3))
 
 
@@ -144,5 +144,16 @@ def test_a_step_of_which_few_hold_more_is_the_usual_one(beside, steps, tmp_path)
 @pytest.mark.parametrize("beside", [{}, dict.fromkeys((5, 11, 17), 1)])
 def test_a_pause_is_not_said_to_be_what_else_repeats(beside, tmp_path):
     shown = screen(quick("llm_overview", training(tmp_path, beside, 20_000_000)))
-    assert "1 of 21.5 ms with more in it" in shown.facts
+    assert "one pause of 20 ms in step 13" in shown.facts
+    assert "24 steps" in shown.facts
     assert "eval_step" not in shown.facts
+
+
+def test_an_evaluation_and_a_pause_are_told_apart(tmp_path):
+    shown = screen(quick("llm_overview", training(tmp_path, {5: 8}, 7_000_000)))
+    facts = shown.facts.split(", ")[2:]
+    assert facts == [
+        "23 steps of 1.48 ms",
+        "`eval_step` 8 of 610 us",
+        "one pause of 7 ms in step 13",
+    ]

@@ -199,3 +199,18 @@ def test_few_steps_of_which_one_is_slow_have_no_median(tmp_path):
     assert said.word == "UNCERTAIN"
     assert "5 -> 5 full steps per GPU: fewer than 5 without slow ones" in said.answer
     assert "median" not in said.answer
+
+
+@pytest.mark.slow
+def test_a_run_that_is_slower_from_a_step_on_says_so(tmp_path):
+    def throttled(step):
+        return ((GEMM, 60_000 if step < 24 else 78_000, 64, 4),)
+
+    said = compare(tmp_path, Job(ONE_GEMM, steps=60), Job(throttled, steps=60))
+    assert said.verdict["since"] == "slower from step 24 on"
+    assert "Slower from step 24 on." in said.lines
+    # All steps alike are no time of their own, and a baseline that changes tells none.
+    after = Job(((GEMM, 66_000, 64, 4),), steps=60).write(tmp_path / "alike")
+    alike = compare(tmp_path, tmp_path / "run0", after)
+    assert alike.word == "SLOWER"
+    assert pd.isna(alike.verdict["since"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -26,8 +27,12 @@ from nsys_llm.taxonomy.idle_causes import (
     BLOCKING,
     CAUSE_NAMES,
     MODULE_LOAD,
+    NO_WORK,
+    NOT_RECORDED,
+    OTHER_PROCESS,
     SLOW_FIRST_LAUNCH_NS,
     SLOW_FIRST_LAUNCH_TIMES,
+    START_UP,
     call_cause,
 )
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
@@ -60,6 +65,8 @@ class HostTimeline:
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
         not_recorded: When work may have run that left no row: likewise, disjoint from `profiler`.
         no_work: When no request was in the server: likewise, disjoint from both.
+        other_process: When another process ran on the GPU: likewise, disjoint from all.
+        start_up: When the program started up: likewise, disjoint from all of these.
         driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
@@ -71,6 +78,8 @@ class HostTimeline:
     profiler: IntArray
     not_recorded: IntArray
     no_work: IntArray
+    other_process: IntArray
+    start_up: IntArray
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
@@ -82,6 +91,8 @@ class HostTimeline:
         profiler: IntArray,
         no_work: IntArray,
         not_recorded: IntArray = _NO_SPANS,
+        other_process: IntArray = _NO_SPANS,
+        start_up: IntArray = _NO_SPANS,
     ) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
@@ -90,9 +101,11 @@ class HostTimeline:
 
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-            no_work: When a server had no request, likewise; it comes last.
+            no_work: When a server had no request, likewise; it comes after these.
             not_recorded: When work may have run that left no row, likewise; the profiler comes
                 first.
+            other_process: When another process ran on the GPU, likewise; it comes after that.
+            start_up: When the program started up, likewise; it comes last.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -110,12 +123,27 @@ class HostTimeline:
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
         not_recorded = subtract_intervals(not_recorded, profiler)
         taken = merged_unions([profiler, not_recorded])
+        other_process = subtract_intervals(other_process, taken)
+        taken = merged_unions([taken, other_process])
         no_work = subtract_intervals(no_work, taken)
         taken = merged_unions([taken, no_work])
+        start_up = subtract_intervals(start_up, taken)
+        taken = merged_unions([taken, start_up])
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        return cls(calls, cause, is_graph, profiler, not_recorded, no_work, driver, error_ns)
+        away = not_recorded, no_work, other_process, start_up
+        return cls(calls, cause, is_graph, profiler, *away, driver, error_ns)
+
+    @property
+    def away(self) -> Mapping[int, IntArray]:
+        """By cause when nobody knows of idle time, or nothing was to do: disjoint."""
+        return {
+            NO_WORK: self.no_work,
+            START_UP: self.start_up,
+            OTHER_PROCESS: self.other_process,
+            NOT_RECORDED: self.not_recorded,
+        }
 
     @cached_property
     def cause_ns(self) -> IntArray:

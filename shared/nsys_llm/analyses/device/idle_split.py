@@ -97,8 +97,7 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
         _overlay(split, work.spans, inside, selected, where, host, work.cause)
     rows = np.arange(len(gaps))
     for spans, cause in (
-        (host.no_work, idle_causes.NO_WORK),
-        (host.not_recorded, idle_causes.NOT_RECORDED),
+        *((spans, cause) for cause, spans in host.away.items()),
         (host.profiler, idle_causes.PROFILER_OVERHEAD),
     ):
         _overlay(split, spans, gaps.spans, rows, where, host, cause)

@@ -22,7 +22,7 @@ from nsys_llm.numeric.grouping import (
     split_by_code,
 )
 from nsys_llm.numeric.intervals import IntArray, starts_inside
-from nsys_llm.taxonomy.idle_causes import HOST_NO_CUDA, NO_WORK, NOT_RECORDED, PROFILER_OVERHEAD
+from nsys_llm.taxonomy.idle_causes import AWAY, HOST_NO_CUDA, PROFILER_OVERHEAD
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,7 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
     """
     stretches = np.column_stack((exposed.start_ns, exposed.end_ns))
     layers = [(work.cause, work.spans) for work in host.driver if work.thread == exposed.thread]
-    layers += [
-        (NO_WORK, host.no_work),
-        (NOT_RECORDED, host.not_recorded),
-        (PROFILER_OVERHEAD, host.profiler),
-    ]
+    layers += [*host.away.items(), (PROFILER_OVERHEAD, host.profiler)]
     layers = [(cause, _near(spans, stretches)) for cause, spans in layers]
     before = [code for code in distinct(exposed.other).tolist() if code >= 0]
     others = {code: host.spans(code, blocking=True) for code in before}
@@ -103,7 +99,7 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
         cause[rows] = causes[np.searchsorted(spans[:, 0], at_ns[rows], side="right") - 1]
     for code, spans in layers:
         cause[starts_inside(at_ns, spans)] = code
-    kept = (cause != NO_WORK) & (cause != NOT_RECORDED)
+    kept = ~np.isin(cause, AWAY)
     return at_ns[kept], ends[kept], cause[kept], call[kept]
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.by_range import MarkedRanges
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost

@@ -84,8 +84,8 @@ class Group:
         late_ns = np.zeros(compute_ns.shape) if met_ns is None else met_ns
         lengths = [np.diff(work.window_ns[steps], axis=1)[:, 0] for work in works]
         values = np.log(compute_ns), late_ns / np.maximum(np.median(lengths, axis=0), 1.0)
-        facts = [gpus[at].rank.facts for at in members]
-        slow, (compute, late) = tested(values, [it.host if it else None for it in facts], alpha)
+        hosts = [gpus[at].rank.host for at in members]
+        slow, (compute, late) = tested(values, hosts, alpha)
         more, behind, held = (_beyond(some, slow) for some in (compute_ns, late_ns, held_ns))
         measured = steps, compute_ns, more, behind, held
         loads = Loads.of(gpus, members, steps, compute_ns)

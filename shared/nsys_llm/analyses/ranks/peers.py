@@ -4,7 +4,8 @@ Devices are compared by place in their ranks. Two that take part in matched coll
 directly or through others, do the same operations of a model; experts may have other shapes. Two
 that have nothing in common have to launch the same kernels with the same grids and blocks: servers
 with other requests do not, and are compared where the names of their steps tell of batches. Stages
-of a pipeline may launch the same kernels, and are no peers.
+of a pipeline may launch the same kernels, and are no peers, nor are ranks of groups that have
+nothing in common.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ def peer_groups(
         for group in groups:
             first = group[0]
             near = (places[first], apart[first]) == (places[at], apart[at])
+            near = near and gpus[first].rank.group == gpu.rank.group
             together = None if joined is None else joined[first] == joined[at]
             if near and _alike(gpus[first], gpu, together):
                 group.append(at)

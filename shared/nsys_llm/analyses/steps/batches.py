@@ -11,11 +11,9 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.phase_maps import phase_map
+from nsys_llm.taxonomy.phase_maps import DECODE, MIXED, OF_BATCHES, PREFILL, phase_map
 from nsys_llm.taxonomy.step_names import FIELDS, Composition, engine_of_start, parse_step
 
-DECODE, MIXED, PREFILL = "decode", "mixed", "prefill"
-PHASES: Final = (DECODE, MIXED, PREFILL)
 _NAMES_N: Final = 3
 #: Share of steps with a name of no format, in percent, above which nothing is told of costs.
 MOST_UNPARSED_PCT: Final = 5.0
@@ -27,7 +25,7 @@ class Batches:
 
     Attributes:
         format: Of each step, engine and version; None where its name is of no format.
-        phase: Of each, one of `PHASES`; None where nothing tells.
+        phase: Of each, one of `OF_BATCHES`; None where nothing tells.
         fields: Shape (steps, 10), `FIELDS`; NULL_INT where the name does not tell.
         engine: That of the first format, or of the first name that begins like one.
         tokens_derived: Whether as many tokens as requests are taken to generate, as only those are
@@ -113,7 +111,7 @@ def _phase(item: Composition, name: str, phases: Any) -> str | None:
         return None  # of nobody, as beside other ranks of data parallelism
     place = phases.phase_of(name)
     phase = phases.phases[place] if place >= 0 else ""
-    return phase if phase in PHASES else None
+    return phase if phase in OF_BATCHES else None
 
 
 def _names_around(view: RankView, steps: Steps) -> list[str]:

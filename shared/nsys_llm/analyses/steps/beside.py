@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.by_range import MarkedRanges
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.step_times import first_operations
 from nsys_llm.analyses.steps.steps import REPEATED, Steps, with_operations
 from nsys_llm.numeric.intervals import starts_inside, union_intervals

@@ -22,7 +22,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.numeric.grouping import distinct, distinct_codes, joined, split_by_code, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.step_names import GRAPH, PERIOD, STEP
+from nsys_llm.taxonomy.step_names import EAGER, GRAPH, PERIOD, STEP
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import shown_name_ids
 from nsys_llm.trace.graph_nodes import is_graph_node
@@ -31,6 +31,11 @@ from nsys_llm.trace.rank_trace import RankTrace
 _LEAST_REPLAYS: Final = 3
 #: Of the launches of graphs, so many are followed by the same graph a period later; ours.
 _LEAST_ALIKE_PCT: Final = 90
+
+#: A forward pass between replays has so many kernels at least, and takes so long, in percent of a
+#: usual replay with what follows it; ours.
+_LEAST_EAGER: Final = 10
+_LEAST_EAGER_PCT: Final = 50
 
 _LEAST_PERIODS: Final = 5
 #: Middle 80 % of the numbers of kernels in a period, of their median. Time says less: a run with
@@ -95,7 +100,34 @@ def replay_spans(trace: RankTrace, ops: LaunchedOps) -> StepSpans | None:
     if at_ns.size < _LEAST_REPLAYS or (np.diff(at_ns) <= 0).any():
         return None
     name = "CUDA graph" if period == 1 else f"turn of {period} CUDA graphs"
-    return between_marks(name, GRAPH, GRAPH_REPLAYS, _alike(name, at_ns), at_ns, ops.last_ns)
+    eager_ns = _eager_prefills(trace, ops, at_ns)
+    every_ns = np.union1d(at_ns, eager_ns)
+    names = np.where(np.isin(every_ns, eager_ns), EAGER, _alike(name, every_ns))
+    return between_marks(name, GRAPH, GRAPH_REPLAYS, names, every_ns, ops.last_ns)
+
+
+def _eager_prefills(trace: RankTrace, ops: LaunchedOps, at_ns: IntArray) -> IntArray:
+    """Return where forward passes begin whose kernels are launched one by one, between replays.
+
+    Behind each replay stand the kernels that usually do, such as sampling. What comes behind those
+    before the next replay is a step of its own if it is many kernels, and long.
+
+    Args:
+        at_ns: Launches of the replays that begin steps, ascending.
+    """
+    kernels, calls = trace.unfiltered["kernels"], ops.calls
+    rows = np.flatnonzero(~is_graph_node(kernels) & (kernels["launch_row"] >= 0))
+    if calls is None or not rows.size:
+        return at_ns[:0]
+    launched_ns = np.sort(calls["start_ns"][kernels["launch_row"][rows]])
+    next_ns = np.append(at_ns[1:], ops.last_ns + 1)
+    low, high = (np.searchsorted(launched_ns, edges) for edges in (at_ns, next_ns))
+    usual_n = int(np.percentile(high - low, 25, method="lower"))
+    many = np.flatnonzero(high - low >= usual_n + _LEAST_EAGER)
+    eager_ns = launched_ns[low[many] + usual_n]
+    usual_ns = np.median(ops.each_held_ns(at_ns, next_ns))
+    took_ns = ops.each_held_ns(eager_ns, next_ns[many])
+    return np.asarray(eager_ns[100 * took_ns >= _LEAST_EAGER_PCT * usual_ns])
 
 
 def period_spans(trace: RankTrace, ops: LaunchedOps) -> StepSpans | None:

@@ -1,156 +1,38 @@
-"""Steps that NVTX ranges mark: an engine's, those that repeat, a framework's numbered ones."""
+"""Steps that NVTX ranges of known names mark: an engine's, a framework's numbered ones."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.range_names import raw_texts
-from nsys_llm.analyses.steps.launched_ops import LaunchedOps
-from nsys_llm.analyses.steps.steps import (
-    ENGINE,
-    NUMBERED,
-    OPTION,
-    REPEATED,
-    StepSpans,
-    between_marks,
-)
+from nsys_llm.analyses.steps.launched_ops import LaunchedOps, is_half
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
+from nsys_llm.analyses.steps.series import whole_steps
+from nsys_llm.analyses.steps.steps import ENGINE, NUMBERED, OPTION, StepSpans, between_marks
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.range_choice import parse_choice
-from nsys_llm.numeric.grouping import distinct_codes, split_by_code
-from nsys_llm.numeric.intervals import IntArray, starts_inside, union_intervals
-from nsys_llm.profile.tables import Table
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.names import normalize_range, step_key
 from nsys_llm.taxonomy.step_names import (
     LAYER,
     EngineStep,
     NumberedRange,
     engine_steps,
-    has_sequence_number,
-    is_operator,
-    is_warmup,
     numbered_ranges,
     parse_step,
     range_key,
     unit_of,
 )
-from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting, read_ranges, step_ranges
+from nsys_llm.trace.ranges import read_ranges, step_ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
-#: Ranges that repeat so often may be steps; the numbered ones of a framework, whose name says so,
-#: need one to compare with.
-_LEAST_REPEATED: Final = 3
+#: Numbered ranges of a framework, whose name says so, need one to compare with.
 _LEAST_NUMBERED: Final = 2
-#: Share of the launched GPU time that steps must hold where no engine says what they are; ours.
-_LEAST_HELD_PCT: Final = 50
-
-_COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "global_tid")
-
 _Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class MarkedRanges:
-    """The push/pop ranges of one rank that may be steps or mark them; arrays of shape (ranges,).
-
-    Attributes:
-        raw: Distinct texts as recorded, of those that are no operators.
-        plain: Distinct names, without what PyTorch counts up: far fewer where it does.
-        start_ns: Ascending, the profile's clock; of equal ones the outer range comes first.
-        end_ns: Later; the end of the capture where a range was never closed.
-        closed: Whether it was.
-        threads: The ids behind these codes, sorted.
-    """
-
-    raw: tuple[str, ...]
-    text: IntArray
-    plain: tuple[str, ...]
-    name: IntArray
-    start_ns: IntArray
-    end_ns: IntArray
-    closed: _Mask
-    thread: IntArray
-    threads: IntArray
-
-    @classmethod
-    def of_rank(cls, trace: RankTrace) -> MarkedRanges:
-        """Read the ranges of one rank, out of its NVTX events, which may be none."""
-        events, strings = trace.tables.get("nvtx_events", Table.empty(_COLUMNS)), trace.strings
-        starts = events["start_ns"]
-        ends, is_open = closed_ends(events["end_ns"], trace.last_end_ns)
-        real = lasting(starts, ends)
-        rows = np.flatnonzero((events["event_type"] == PUSH_POP) & real)
-        texts, code = raw_texts(events, rows, strings)
-        raw = tuple(text or "" for text in texts)
-        plain, name_of = _plain_names(raw)
-        rows, code = rows[name_of[code] >= 0], code[name_of[code] >= 0]
-        order = np.lexsort((-ends[rows], starts[rows]))
-        rows, code = rows[order], code[order]
-        threads, thread = distinct_codes(events["global_tid"][rows])
-        return cls(
-            raw=raw,
-            text=code,
-            plain=plain,
-            name=name_of[code],
-            start_ns=starts[rows],
-            end_ns=ends[rows],
-            closed=~is_open[rows],
-            thread=thread,
-            threads=threads,
-        )
-
-    def which(self, is_one: Callable[[str], bool]) -> _Mask:
-        """Return of which ranges the name is one that is asked for, shape (ranges,)."""
-        return _by_code(self.name, [is_one(name) for name in self.plain]) > 0
-
-    def warmups_ns(self) -> IntArray:
-        """Return the union of the ranges whose name says warm-up, shape (intervals, 2)."""
-        rows = np.flatnonzero(self.which(is_warmup))
-        return union_intervals(self.start_ns[rows], self.end_ns[rows])
-
-    def by_key(self, among: IntArray) -> Iterable[tuple[str, IntArray]]:
-        """Return each name with # for running numbers, and its rows among some."""
-        place: dict[str, int] = {}
-        code = _by_code(
-            self.name, [place.setdefault(range_key(item), len(place)) for item in self.plain]
-        )
-        parts = split_by_code(code[among], len(place))
-        return ((key, among[part]) for key, part in zip(place, parts, strict=True))
-
-    def of_one_thread(self, rows: IntArray) -> IntArray:
-        """Return the outermost of some ranges on the thread that has most of them."""
-        if not rows.size:
-            return rows
-        rows = rows[self.thread[rows] == np.bincount(self.thread[rows]).argmax()]
-        latest = np.maximum.accumulate(self.end_ns[rows])
-        return rows[np.append(True, self.end_ns[rows][1:] > latest[:-1])]
-
-    def spans(self, rows: IntArray, name: str, unit: str, source: str) -> StepSpans:
-        """Return ranges as steps."""
-        return StepSpans(
-            name=name,
-            unit=unit,
-            source=source,
-            names=self.names(rows),
-            start_ns=self.start_ns[rows],
-            end_ns=self.end_ns[rows],
-            closed=self.closed[rows],
-        )
-
-    def names(self, rows: IntArray) -> npt.NDArray[Any]:
-        """Return the texts of some ranges."""
-        return np.array([self.raw[code] for code in self.text[rows].tolist()], dtype=object)
-
-    def held_ns(self, rows: IntArray, ops: LaunchedOps) -> int:
-        """Return the GPU time launched in some ranges of which none holds another."""
-        # Ranges of two domains may interleave: what two hold counts once.
-        ends = np.minimum(self.end_ns[rows], np.append(self.start_ns[rows][1:], ops.last_ns + 1))
-        return ops.held_ns(self.start_ns[rows], ends)
 
 
 def chosen_steps(trace: RankTrace, text: str) -> StepSpans | None:
@@ -196,7 +78,7 @@ def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
                 ends = marked.start_ns[drafts], marked.end_ns[drafts]
                 spans = replace(spans, drafts=np.column_stack(ends))
             best = held_ns, spans
-    return best[1] if best else None
+    return whole_steps(best[1], ops) if best else None
 
 
 def _engine_rows(marked: MarkedRanges, kind: EngineStep) -> tuple[IntArray, IntArray]:
@@ -240,46 +122,6 @@ def _apart(marked: MarkedRanges, among: IntArray, steps: IntArray) -> IntArray:
     return among[begun == ended]
 
 
-def repeated_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
-    """Return the ranges of the name that holds most of the launched GPU time, at least half.
-
-    The name repeats at least 3 times on a thread. Of two that hold the same time, one around the
-    other, the outer is the step. What a warm-up holds is left out (`warmup_spans`).
-    """
-    warmups_ns = marked.warmups_ns()
-    outside = np.flatnonzero(~starts_inside(marked.start_ns, warmups_ns))
-    warmup_gpu_ns = ops.held_ns(warmups_ns[:, 0], warmups_ns[:, 1])
-    return _repeated(marked, outside, ops, ops.launched_gpu_ns - warmup_gpu_ns)
-
-
-def warmup_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
-    """Return what `repeated_spans` does, warm-ups counted in: where nothing else is a step."""
-    if not marked.warmups_ns().size:
-        return None
-    return _repeated(marked, np.arange(marked.name.size), ops, ops.launched_gpu_ns)
-
-
-def _repeated(
-    marked: MarkedRanges, among: IntArray, ops: LaunchedOps, launched_gpu_ns: int
-) -> StepSpans | None:
-    best: tuple[tuple[int, int, int, str], IntArray] | None = None
-    for key, every in marked.by_key(among):
-        if every.size < _LEAST_REPEATED:
-            continue
-        rows = marked.of_one_thread(every)
-        held_ns = marked.held_ns(rows, ops)
-        if rows.size < _LEAST_REPEATED or not _is_half(held_ns, launched_gpu_ns):
-            continue
-        wall_ns = int((marked.end_ns[rows] - marked.start_ns[rows]).sum())
-        score = (held_ns, wall_ns, -rows.size, key)
-        if best is None or score > best[0]:
-            best = score, rows
-    if best is None:
-        return None
-    key = best[0][-1]
-    return marked.spans(best[1], key, unit_of(key), REPEATED)
-
-
 def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
     """Return the steps or layers that a framework's numbered ranges mark.
 
@@ -300,36 +142,7 @@ def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
 
 def holds_enough(held_ns: int, ops: LaunchedOps) -> bool:
     """Return whether some GPU time is at least half of all that was launched."""
-    return _is_half(held_ns, ops.launched_gpu_ns)
-
-
-def _is_half(held_ns: int, launched_gpu_ns: int) -> bool:
-    return held_ns > 0 and 100 * held_ns >= _LEAST_HELD_PCT * launched_gpu_ns
-
-
-def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
-    """Return the distinct names of texts, and each text's position among them; -1: an operator."""
-    place: dict[str, int] = {}
-    code = []
-    for text in raw:
-        if ", seq = " in text and has_sequence_number(text):
-            name = ""
-        else:
-            # Most texts of emit_nvtx, of which there may be a million: `name, op_id = 7`.
-            name, _, number = text.partition(", op_id = ")
-            if ", " in text and not number.isdecimal():
-                name = normalize_range(text)
-        code.append(place.setdefault(name, len(place)))
-    kept = np.array([name != "" and not is_operator(name) for name in place], dtype=bool)
-    of_name = np.where(kept, np.cumsum(kept) - 1, -1)
-    plain = tuple(
-        name.strip() for name, is_kept in zip(place, kept.tolist(), strict=True) if is_kept
-    )
-    return plain, of_name[np.array(code, dtype=np.int64)]
-
-
-def _by_code(code: IntArray, values: Sequence[int]) -> IntArray:
-    return np.array(values, dtype=np.int64)[code] if len(values) else code
+    return is_half(held_ns, ops.launched_gpu_ns)
 
 
 def _numbered(

@@ -3,9 +3,10 @@
 In this order, the first that there is: the ranges that --step names; the kernels that --step-kernel
 names; the ranges that an engine writes around a step; ranges that repeat and hold half of the
 launched GPU time; a framework's numbered ranges; ranges of a warm-up, or in one, that repeat; those
-that repeat and hold half of the launched GPU time beside a load (`wall/load.py`); replays of CUDA
-graphs; the period of the kernels' names. Else there is no step. What is called a step is decided
-before any filter.
+that repeat and hold half of the launched GPU time beside a load (`wall/load.py`); the same of
+start/end ranges; replays of CUDA graphs; the period of the kernels' names. Else there is no step.
+What is called a step is decided before any filter. Ranges are checked against the kernels that they
+launch (`series.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.steps.by_kernel import kernel_steps, period_spans, replay_spans
-from nsys_llm.analyses.steps.by_range import (
-    MarkedRanges,
-    chosen_steps,
-    engine_spans,
-    numbered_spans,
-    repeated_spans,
-    warmup_spans,
-)
+from nsys_llm.analyses.steps.by_range import chosen_steps, engine_spans, numbered_spans
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
+from nsys_llm.analyses.steps.other_pace import without_beside
+from nsys_llm.analyses.steps.repeated_ranges import repeated_spans, warmup_spans
 from nsys_llm.analyses.steps.steps import Steps, StepSpans, with_operations
 from nsys_llm.analyses.wall.load import load_spans
 from nsys_llm.core.nulls import NULL_INT
@@ -34,12 +31,12 @@ from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
-from nsys_llm.taxonomy.phase_maps import phase_map
+from nsys_llm.taxonomy.phase_maps import PhaseMap, phase_map
 from nsys_llm.trace.capture_edges import launched_before
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.filters import FoundSteps
 from nsys_llm.trace.graph_nodes import is_graph_node
-from nsys_llm.trace.ranges import Ranges
+from nsys_llm.trace.ranges import START_END, Ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
@@ -68,6 +65,7 @@ def find_steps(
         return None
     phase = np.array(phase_map(options.get("phase_map")).codes(spans.names), dtype=np.int64)
     steps = with_operations(spans, ops, _cut_from_ns(trace, ops), phase, lost)
+    steps = without_beside(trace, steps)
     return replace(steps, full=steps.full & ~_holding_earlier_work(trace, steps))
 
 
@@ -112,14 +110,28 @@ def _find_spans(
         return kernel_steps(trace, ops, options["step_kernel"], options)
     events = trace.tables.get("nvtx_events")
     if events is not None and len(events):
-        marked = marked or MarkedRanges.of_rank(trace)
-        for find in (engine_spans, repeated_spans, numbered_spans, warmup_spans):
-            if (spans := find(marked, ops)) is not None:
-                return spans
-        load_ns = sum(total_length_ns(load_spans(trace, gpu)) for gpu in _device_ids(ops))
-        if load_ns and (spans := repeated_spans(marked, replace(ops, load_ns=load_ns))) is not None:
+        phases = phase_map(options.get("phase_map"))
+        spans = _marked_spans(trace, ops, marked or MarkedRanges.of_rank(trace), phases)
+        if spans is None and (events["event_type"] == START_END).any():
+            spans = _marked_spans(trace, ops, MarkedRanges.of_rank(trace, START_END), phases)
+        if spans is not None:
             return spans
     return _nameless_spans(trace, ops)
+
+
+def _marked_spans(
+    trace: RankTrace, ops: LaunchedOps, marked: MarkedRanges, phases: PhaseMap
+) -> StepSpans | None:
+    spans = (
+        engine_spans(marked, ops)
+        or repeated_spans(marked, ops, phases)
+        or numbered_spans(marked, ops)
+        or warmup_spans(marked, ops, phases)
+    )
+    load_ns = 0
+    if spans is None:
+        load_ns = sum(total_length_ns(load_spans(trace, gpu)) for gpu in _device_ids(ops))
+    return repeated_spans(marked, replace(ops, load_ns=load_ns), phases) if load_ns else spans
 
 
 def _device_ids(ops: LaunchedOps) -> list[int]:

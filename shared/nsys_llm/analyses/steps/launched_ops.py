@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_instants
+
+#: Share of the launched GPU time that steps must hold where no engine says what they are; ours.
+_LEAST_HELD_PCT: Final = 50
 
 
 class OpBlock(NamedTuple):
@@ -119,9 +122,13 @@ class LaunchedOps:
 
     def held_ns(self, start_ns: IntArray, end_ns: IntArray) -> int:
         """Return the GPU time launched, by any thread, in some spans that do not overlap."""
+        return int(self.each_held_ns(start_ns, end_ns).sum())
+
+    def each_held_ns(self, start_ns: IntArray, end_ns: IntArray) -> IntArray:
+        """Return the GPU time launched, by any thread, in each of some spans."""
         at_ns, until_ns = self._by_time
         low, high = (np.searchsorted(at_ns, edges, side="left") for edges in (start_ns, end_ns))
-        return int((until_ns[high] - until_ns[low]).sum())
+        return np.asarray(until_ns[high] - until_ns[low])
 
     @cached_property
     def _by_time(self) -> tuple[IntArray, IntArray]:
@@ -145,6 +152,11 @@ class LaunchedOps:
                 known = rows >= 0
                 np.add.at(of_call, rows[known], took_ns[known])
         return of_call
+
+
+def is_half(held_ns: int, launched_gpu_ns: int) -> bool:
+    """Return whether some GPU time is at least half of all that was launched."""
+    return held_ns > 0 and 100 * held_ns >= _LEAST_HELD_PCT * launched_gpu_ns
 
 
 def _with_sane_starts(calls: Table) -> Table:

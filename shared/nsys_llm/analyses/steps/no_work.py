@@ -18,8 +18,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.by_range import MarkedRanges, engine_spans
+from nsys_llm.analyses.steps.by_range import engine_spans
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.steps import Steps, with_operations
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.clock_lines import lower_median

@@ -1,4 +1,4 @@
-"""What the ranks of a job call a step, and which steps are warm-up: one choice a run. Pure."""
+"""What ranks call a step, and which steps are warm-up: one choice for those of a group. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGREED: Final = "agreed_warmup"
 
 @dataclass(frozen=True)
 class CommonStep(Generic[Key]):
-    """The choice of a run.
+    """The choice of a group of ranks.
 
     Attributes:
         name: See `StepSpans`.
@@ -52,6 +52,18 @@ def common_step(ranks: Mapping[Key, StepKind | None]) -> CommonStep[Key] | None:
     }
     begins = [kind.begin for rank, kind in ranks.items() if kind and rank not in others]
     return CommonStep(name, unit, others, warmup_n(begins))
+
+
+def steps_of_groups(
+    ranks: Mapping[Key, StepKind | None], group_of: Mapping[Key, int]
+) -> dict[Key, CommonStep[Key]]:
+    """Return what each rank calls a step whose group calls it so too; none of other ranks."""
+    found: dict[Key, CommonStep[Key]] = {}
+    for group in sorted(set(group_of.values())):
+        kinds = {rank: kind for rank, kind in ranks.items() if group_of[rank] == group}
+        if (common := common_step(kinds)) is not None:
+            found |= {rank: common for rank in kinds if rank not in common.others}
+    return found
 
 
 def with_agreed_warmup(

@@ -14,6 +14,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import distinct, joined
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.step_names import usual_batch
 from nsys_llm.trace.steps import SlowBegin, StepKind, warmup_n
 
 #: How steps were found, in the order in which they are looked for.
@@ -70,6 +71,23 @@ class StepSpans:
         return int(self.start_ns.size)
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What steps launched that is no part of them; see `other_pace.py`.
+
+    Attributes:
+        window_ns: Median time from a step's begin to the end of its work on its own stream.
+        limit_ns: What ends later than that after the begin, on another stream, is beside.
+        kernels_n: Kernels that are.
+        time_ns: How long they ran.
+    """
+
+    window_ns: int
+    limit_ns: int
+    kernels_n: int
+    time_ns: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Steps(StepSpans):
     """The steps of one rank with their operations; arrays of shape (steps,).
@@ -82,8 +100,9 @@ class Steps(StepSpans):
         warmup_n: How many of the first are warm-up: as far as this rank tells, or as all ranks do.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
-            that nest, the innermost. -1 outside of all.
+            that nest, the innermost. -1 outside of all, and of what runs beside them.
         lost_end_ns: When the last work of each that left no row had certainly ended; else NULL.
+        beside: Where a step's kernels run on several streams.
     """
 
     full: _Mask
@@ -93,13 +112,14 @@ class Steps(StepSpans):
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
     lost_end_ns: IntArray
+    beside: Beside | None = None
     _windows_ns: dict[int, IntArray] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def kind(self) -> StepKind:
         """What they are."""
-        lost_n = int(np.count_nonzero(self.unrecorded))
-        return StepKind(self.name, self.unit, self.source, len(self), self.begin, lost_n)
+        lost_n, batch = int(np.count_nonzero(self.unrecorded)), usual_batch(self.names.tolist())
+        return StepKind(self.name, self.unit, self.source, len(self), self.begin, lost_n, batch)
 
     @property
     def warmup(self) -> _Mask:

@@ -50,8 +50,10 @@ class WallLayers:
             GPUs of the rank; one more where its stream mostly computes.
         load: The part of `copies` that brought a model, see `nsys_llm.analyses.wall.load`.
         not_recorded: When work may have run that left no row, and nothing of the above did.
-        no_work: The part of the idle time in which a server had no request, see
+        other_process: The part of the idle time in which another process ran on the GPU.
+        no_work: The part of the rest in which a server had no request, see
             `nsys_llm.analyses.steps.no_work`.
+        start_up: The part of the rest in which a program started up.
     """
 
     device_id: int
@@ -66,7 +68,9 @@ class WallLayers:
     profiler: IntArray
     load: IntArray
     not_recorded: IntArray
+    other_process: IntArray
     no_work: IntArray
+    start_up: IntArray
 
     @cached_property
     def only_compute(self) -> IntArray:
@@ -76,14 +80,14 @@ class WallLayers:
 
 
 def wall_layers(
-    trace: RankTrace, profiler: IntArray, not_recorded: IntArray, no_work: IntArray
+    trace: RankTrace, host: tuple[IntArray, ...]
 ) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
-        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-        not_recorded: When work may have run that left no row, likewise.
-        no_work: When a server had no request, likewise.
+        host: When the profiler did its own work, work may have run that left no row, another
+            process ran on its GPUs, a server had no request, and the program started up: shape
+            (n, 2) each, sorted and disjoint.
     """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
@@ -91,7 +95,7 @@ def wall_layers(
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
     layers = tuple(
-        _device_layers(trace, device, names, code, communicates, (profiler, not_recorded, no_work))
+        _device_layers(trace, device, names, code, communicates, host)
         for device in trace.device_ids
     )
     return names, layers
@@ -156,7 +160,7 @@ def _device_layers(
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    communication, copying, profiler, not_recorded, no_work = layers
+    communication, copying, profiler, not_recorded, other_process, no_work, start_up = layers
     load = intersect_intervals(load_spans(trace, device), copying)
     return WallLayers(
         device_id=device,
@@ -171,7 +175,9 @@ def _device_layers(
         profiler=profiler,
         load=load,
         not_recorded=not_recorded,
+        other_process=other_process,
         no_work=no_work,
+        start_up=start_up,
     )
 
 

@@ -9,14 +9,15 @@ import numpy as np
 
 from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_intervals
+from nsys_llm.numeric.intervals import IntArray, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 #: Kernels begin where this share of their time is reached: libraries start one or two before.
 _TRIFLE: Final = 0.01
-#: Copies of a load are at least this share of the time before the kernels; ours.
+#: From the first to the last copy a load is at least this share of the time before the kernels;
+#: ours.
 _LEAST_PART: Final = 0.5
 #: And so many times the bytes of all later copies from or to the host: weights do not come back.
 _LEAST_TIMES: Final = 10
@@ -46,7 +47,8 @@ def load_spans(trace: RankTrace, device_id: int) -> IntArray:
     spans = union_intervals(copies["start_ns"][rows], np.minimum(copies["end_ns"][rows], first_ns))
     starts = (_of_device(op, device_id, "start_ns") for op in tables.values())
     before_ns = first_ns - min(int(some.min()) for some in starts if some.size)
-    return spans if total_length_ns(spans) >= _LEAST_PART * before_ns else nothing
+    # Many small copies have gaps, in which the host reads what they bring.
+    return spans if int(spans[-1, 1] - spans[0, 0]) >= _LEAST_PART * before_ns else nothing
 
 
 def _kernels_begin(tables: Mapping[str, Table], device_id: int) -> int | None:

@@ -102,9 +102,9 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
     split = wall_of_steps(layers, windows)
     start_ns, end_ns = bounds(windows)
     compute_ns = compute_by_kernel(layers, windows).sum(axis=0).tolist()
-    load_ns, no_work_ns = (
+    load_ns, other_ns, no_work_ns, start_up_ns = (
         total_length_ns(intersect_intervals(spans, windows))
-        for spans in (layers.load, layers.no_work)
+        for spans in (layers.load, layers.other_process, layers.no_work, layers.start_up)
     )
     return DeviceWall(
         device_id=layers.device_id,
@@ -122,8 +122,10 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
         copies_ns=int(split.copies_ns.sum()) - load_ns,
         profiler_ns=int(split.profiler_ns.sum()),
         not_recorded_ns=int(split.not_recorded_ns.sum()),
+        other_process_ns=other_ns,
         no_work_ns=no_work_ns,
-        idle_ns=int(split.idle_ns.sum()) - no_work_ns,
+        start_up_ns=start_up_ns,
+        idle_ns=int(split.idle_ns.sum()) - other_ns - no_work_ns - start_up_ns,
         hidden=_hidden(layers, windows) if hidden else None,
     )
 

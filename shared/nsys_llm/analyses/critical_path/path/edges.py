@@ -9,6 +9,7 @@ it start last, see `lags`; of several that do as well, the launch, then the stre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -54,6 +55,8 @@ class Clues:
         blocking: Shape (streams,), which wait for that, and it for them.
         kinds: Shape (calls,), see `call_kinds`.
         targets: The calls that wait, and what for, whether that ended in them or earlier.
+        early: Operations that began before what stood before them on their stream had ended, as
+            their kernels do again and again; see `Dependents`.
     """
 
     issue_ns: IntArray
@@ -64,6 +67,7 @@ class Clues:
     rows: SyncRows
     records: EventRecords
     targets: HostWaits
+    early: IntArray
 
 
 @dataclass(frozen=True)
@@ -89,14 +93,31 @@ class Edges:
     has_wait_rows: bool
     has_event_rows: bool
 
+    @cached_property
+    def begins_ns(self) -> IntArray:
+        """When each operation began or, if later, what stood before it on its stream had ended.
+
+        So time that both share is the earlier one's. Shape (operations,), never after its end.
+        """
+        starts, ends, edge = self.ops.start_ns, self.ops.end_ns, self.edge[: len(self.ops)]
+        rows = np.flatnonzero((edge == classes.BY_STREAM) | (edge == classes.STREAM_INFERRED))
+        ahead_ns = ends[self.before[rows]]
+        shared = ahead_ns > starts[rows]
+        if not shared.any():
+            return starts
+        begins, rows = starts.copy(), rows[shared]
+        begins[rows] = np.minimum(ahead_ns[shared], ends[rows])
+        return begins
+
 
 def path_edges(
-    trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | None
+    trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | None, early: IntArray
 ) -> tuple[Edges, Clues]:
     """Return what every operation and call of a rank waited for, and from what that was taken.
 
     Args:
         pid: Its process id, for the kinds of its streams; None where it is not known.
+        early: See `Clues`.
     """
     issue_ns = ops.issue_ns(host)
     null_stream, blocking = legacy_streams(ops, trace.tables.get("cuda_streams"), pid)
@@ -132,7 +153,9 @@ def path_edges(
         has_waits,
         has_events,
     )
-    return edges, Clues(issue_ns, order, null_stream, blocking, kinds, rows, records, targets)
+    return edges, Clues(
+        issue_ns, order, null_stream, blocking, kinds, rows, records, targets, early
+    )
 
 
 def _last_ops(ops: PathOps, host: HostTimeline) -> npt.NDArray[np.int32]:

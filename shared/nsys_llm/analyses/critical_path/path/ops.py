@@ -102,6 +102,14 @@ class PathOps:
     def __len__(self) -> int:
         return self.start_ns.size
 
+    def of_rows(self, rows: IntArray) -> IntArray:
+        """Return where some operations stand that are given by their places as `row` has them."""
+        if self.row is None:
+            return rows
+        chosen = np.zeros(len(self), dtype=bool)
+        chosen[rows] = True
+        return np.flatnonzero(chosen[self.row])
+
     def called_ns(self, host: HostTimeline) -> IntArray:
         """Return when the call that launched each began; where it is not recorded, its start."""
         if not host.calls.row.size:

@@ -109,7 +109,7 @@ def bottoms_ns(edges: Edges, segments: Segments) -> IntArray:
     """Return where segments end, without their stretches; shape (segments,)."""
     bottom_ns = np.minimum(natural_ends(edges, segments.top), _lags_from(edges, segments.bottom))
     for starts, low in (
-        (edges.ops.start_ns, 0),
+        (edges.begins_ns, 0),
         (edges.host.calls.start_ns, len(edges.ops)),
     ):
         inside = np.flatnonzero((segments.top >= low) & (segments.top < low + starts.size))
@@ -154,7 +154,7 @@ def _of_nodes(
     begin[:, 1] = _lags_from(edges, node)
     op = np.flatnonzero(node < n)
     at = node[op]
-    begin[op, 0] = edges.ops.start_ns[at]
+    begin[op, 0] = edges.begins_ns[at]
     _, device = distinct_codes(edges.ops.device_ids)
     device = device[edges.ops.stream[at]]
     key[op, 0], key[op, 1] = _op_keys(edges, at, edge[op], device)

@@ -99,13 +99,13 @@ def _latency_ns(graph: RankGraph) -> int:
 def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
     """Return weights with a faster host.
 
-    The profiler's work, launch latency, and time without a request to serve stay.
+    The profiler's work, launch latency, and time with nothing to do on the GPU stay.
     """
     seen, host = graph.observed, graph.edges.host
     if not seen.call.size:
         return None
     begun, busy_ns = host.calls.start_ns, np.zeros(seen.gap.size, dtype=np.int64)
-    for spans in (host.profiler, host.no_work):
+    for spans in (host.profiler, *host.away.values()):
         if len(spans):
             busy_ns += covered_ns(begun, spans) - covered_ns(begun - seen.gap, spans)
     return replace(

@@ -81,7 +81,8 @@ class LagParts:
         launch: Shape (operations,), position in `_ByKind.launch`.
         stream: Shape (operations,), position in `_ByKind.stream`.
         link: Shape (links,), likewise.
-        fixed: Operations of which the stream's lag is the observed one in any case.
+        fixed: Operations of which the stream's lag is the observed one in any case: unexplained
+            ones, and those that began early, by which it is below 0.
         held: Shapes (operations,), (operations,), (links,): which launches, streams and links
             usually would have allowed the latest start.
     """
@@ -95,7 +96,9 @@ class LagParts:
     held: tuple[Bools, Bools, Bools]
 
     @classmethod
-    def of(cls, edges: Edges, links: Links, follows: Bools, in_call: Bools) -> LagParts:
+    def of(
+        cls, edges: Edges, links: Links, follows: Bools, in_call: Bools, early: IntArray
+    ) -> LagParts:
         """Return those of a rank."""
         seen, kind = _lags(edges, links, follows, in_call), _lag_kinds(edges.ops)
         kinds_n, known = int(kind.max(initial=-1)) + 1, edges.ops.place >= 0
@@ -108,7 +111,7 @@ class LagParts:
             launch=launch,
             stream=stream,
             link=kind[links.target],
-            fixed=np.flatnonzero(edges.unexplained),
+            fixed=np.union1d(np.flatnonzero(edges.unexplained), early),
             usual=usual,
             held=(none, none, none),
         )

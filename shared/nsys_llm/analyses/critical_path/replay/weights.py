@@ -111,7 +111,7 @@ def rank_graph(edges: Edges, clues: Clues) -> RankGraph:
     in_call = np.zeros(len(ops), dtype=bool)
     if calls.row.size:
         in_call = (ops.place >= 0) & (ops.start_ns < calls.end_ns[np.maximum(ops.place, 0)])
-    lags = LagParts.of(edges, links, follows, in_call)
+    lags = LagParts.of(edges, links, follows, in_call, clues.early)
     used = lags.used()
     wake, wake_usual, unblocked = _wait_lags(edges, clues.kinds, waits, waiting)
     hand = calls.start_ns[hands.target] - calls.end_ns[hands.source]

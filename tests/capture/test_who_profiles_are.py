@@ -1,0 +1,153 @@
+"""Who profiles are: groups, earlier runs, and what must be taken for neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsys_llm.capture.identity import Member, Session, earlier_runs, folded, groups_of
+from nsys_llm.trace.identity import RankKey
+
+S = 1_000_000_000
+VLLM = ("vllm", None)
+PROMPTS, TOKENS, BOTH = (("vllm", batch) for batch in ("prompts", "tokens", "both"))
+
+
+def member(name, start_s=0, **known):
+    given = {
+        "program": "serve",
+        "host": "node1",
+        "gpus": frozenset(),
+        "rank": None,
+        "session": None if start_s is None else Session(start_s * S, (start_s + 10) * S),
+        "busy_ns": S,
+        **known,
+    }
+    return Member(RankKey(f"/ranks/{name}.sqlite", 1), **given)
+
+
+def groups(members, *met, matched=True):
+    """Return the names of each group's members, the group with most GPU time first."""
+    by_name = {one.key.path[7:-7]: one for one in members}
+    together = [{by_name[name].key for name in some} for some in met] if matched else None
+    found = groups_of(members, together)
+    return [
+        "".join(name for name, one in by_name.items() if found[one.key] == number)
+        for number in range(len(set(found.values())))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("VLLM::EngineCore_DP3", "VLLM::EngineCore"),
+        ("VLLM::Worker_TP0_EP12", "VLLM::Worker"),
+        ("/usr/bin/python3.10", "python#.#"),
+        ("ray::Worker [rank7]", "ray::Worker"),
+        ("sglang::scheduler_DP0_TP1", "sglang::scheduler"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_program_is_called_the_same_on_all_ranks(name, program):
+    assert folded(name) == program
+
+
+def test_who_has_collectives_together_is_one_group_whatever_it_is_called():
+    members = [member("a", program="trtllm"), member("b", program="mpi", step=VLLM), member("c")]
+    assert groups(members, "ab", "bc") == ["abc"]
+
+
+def test_two_servers_with_collectives_of_their_own_are_two_groups():
+    members = [member("a"), member("b"), member("c", busy_ns=3 * S), member("d")]
+    assert groups(members, "ab", "cd") == ["cd", "ab"]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"step": PROMPTS},  # reads prompts for others
+        {"program": "frontend"},
+        {"start_s": 100},  # and says no rank
+    ],
+)
+def test_who_has_nothing_in_common_is_a_group_of_its_own(others):
+    members = [member("a", step=TOKENS), member("b", step=TOKENS)]
+    one = member("c", **{"step": TOKENS, **others})
+    assert groups([*members, one]) == ["ab", "c"]
+    assert groups([*members, one], "ab") == ["ab", "c"]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"program": None},
+        {"start_s": None},
+        {"start_s": 9},  # the ends overlap
+        {"step": VLLM},  # a rank of empty batches
+        {"step": None},
+    ],
+)
+def test_engines_without_collectives_are_one_group(others):
+    members = [member("a", step=TOKENS), member("b", **{"step": TOKENS, **others})]
+    assert groups(members) == ["ab"]
+
+
+def test_ranks_that_started_minutes_apart_are_one_group_as_they_say_so():
+    members = [member("a", rank=0), member("b", rank=1, start_s=300)]
+    assert groups(members) == ["ab"]
+    assert earlier_runs(members) == []
+
+
+def test_a_server_whose_ranks_read_and_write_is_no_worker_of_one_kind():
+    members = [member("a", step=BOTH), member("b", step=BOTH)]
+    assert groups(members) == ["ab"]
+    assert groups([*members, member("c", step=PROMPTS)]) == ["ab", "c"]
+
+
+def test_where_nothing_is_matched_whoever_communicates_may_be_one_job():
+    members = [member("a", communicates=True), member("b", program="x", communicates=True)]
+    assert groups(members, matched=False) == ["ab"]
+    apart = [member("a", step=PROMPTS, communicates=True), member("b", step=TOKENS)]
+    assert len(groups(apart, matched=False)) == 2
+
+
+@pytest.mark.parametrize(
+    ("known", "later"),
+    [
+        ({"gpus": frozenset({"uuid1"})}, {}),
+        ({}, {}),  # one host, and nobody says a rank
+        ({"rank": 1}, {}),
+        ({"gpus": frozenset({"uuid1"}), "rank": 1}, {"rank": 0}),  # the GPU tells more
+    ],
+)
+def test_what_ran_before_on_the_same_gpu_is_an_earlier_run(known, later):
+    members = [member("after", 60, **known | later), member("before", 0, **known)]
+    assert earlier_runs(members) == [["/ranks/before.sqlite"]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"rank": 0}, {"rank": 1}),
+        ({"gpus": frozenset({"uuid1"})}, {"gpus": frozenset({"uuid2"})}),
+        ({}, {"host": "node2"}),
+        ({"host": None}, {"host": None}),
+        ({}, {"program": "bench"}),
+        ({}, {"start_s": 5}),  # at the same time
+        ({}, {"start_s": None}),
+    ],
+)
+def test_what_may_be_a_rank_of_the_job_is_no_earlier_run(first, second):
+    assert earlier_runs([member("a", **first), member("b", **{"start_s": 60, **second})]) == []
+
+
+def test_an_earlier_run_is_all_that_was_recorded_with_it():
+    members = [
+        member(f"{run}{n}", start, rank=n)
+        for run, start in (("a", 0), ("b", 60), ("c", 120))
+        for n in (0, 1)
+    ]
+    members.append(member("a9", 3, rank=9))  # which the newest has not
+    found = [[path[7:-7] for path in run] for run in earlier_runs(members)]
+    assert found == [["a0", "a1", "a9"], ["b0", "b1"]]

@@ -1,0 +1,86 @@
+"""Ranks of several groups: each has its own steps and peers, and the screen says whose is what."""
+
+from __future__ import annotations
+
+import pytest
+from quick_run import quick, quick_run
+from trace_builder import TraceBuilder
+
+from nsys_llm.report.first_screen import first_screen_lines
+from nsys_llm.report.part import finished
+
+US, MS = 1_000, 1_000_000
+READ, WRITTEN = "2(512)_generation_0(0)", "0(0)_generation_8(8)"
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+
+
+def write_server(folder, names, batch, work_us, *, slow=None, steps=30, meets=True, gpu=0):
+    """Write engines: a step is a GEMM of some length and an all-reduce that all leave at once."""
+    for nth, name in enumerate(names):
+        trace = TraceBuilder().process(pid=100 + nth, name="serve", gpu_ids=(gpu + nth,))
+        trace.environment(RANK=str(nth))
+        for step in range(steps):
+            # Steps differ, so that who leaves together is known.
+            at_ns, all_ns = MS + step * 2 * work_us * US, (work_us * 5 // 4 + step % 7) * US
+            own_ns = work_us * (6 if name == slow else 5) * US // 5
+            trace.nvtx(f"execute_context_{batch}", at_ns, at_ns + 3 * US)
+            ends_ns = at_ns + 5 * US + own_ns
+            trace.kernel("gemm", start_ns=at_ns + 5 * US, end_ns=ends_ns, launch=(at_ns, at_ns + 1))
+            if meets:
+                launch = at_ns + US, at_ns + US + 1
+                trace.kernel(
+                    REDUCE, start_ns=ends_ns, end_ns=at_ns + all_ns + 9 * US, launch=launch
+                )
+        path = folder / f"{name}.sqlite"
+        path.parent.mkdir(exist_ok=True)
+        trace.write_sqlite(path)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """Two servers whose ranks are both called 0 and 1; a rank of the one that writes is slow."""
+    folder = tmp_path_factory.mktemp("servers")
+    write_server(folder, ("read/rank0", "read/rank1"), READ, 2000, steps=12, gpu=2)
+    write_server(
+        folder, ("write/rank0", "write/rank1"), WRITTEN, 1000, slow="write/rank1", steps=60
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def overview(servers):
+    return finished(quick_run("llm_overview", servers))
+
+
+@pytest.mark.slow
+def test_each_group_has_its_own_steps_on_the_screen(overview):
+    lines = first_screen_lines(overview.report, overview.report.screen)
+    assert "4 GPUs in 2 groups; write: 60 steps, 1.99 ms a step" in lines[0]
+    [read] = [line for line in lines if line.startswith("  read: 2 GPUs, ")]
+    assert read.endswith(", 12 steps, 3.88 ms a step")
+    assert [line for line in lines if "write: rank 3's GPU is slow" in line]
+    assert "mean GPU of write" in lines[1]
+
+
+@pytest.mark.slow
+def test_ranks_are_compared_within_their_group(overview):
+    verdicts = overview.tables["rank_verdicts"]
+    assert verdicts["peers_n"].tolist() == [2, 2, 2, 2]
+    assert verdicts["verdict"].notna().tolist() == [False, False, False, True]
+    [remark] = [made for made in overview.report.findings if made.rule == "groups"]
+    assert remark.title == "The 4 ranks are 2 groups that have no collective in common"
+
+
+def test_a_recipe_that_matches_nothing_tells_readers_from_writers(servers):
+    files = quick("nvtx_phase_attribution", servers)["files"]
+    assert files["group"].tolist() == [1, 1, 0, 0]
+    assert files["group_name"].tolist() == ["read", "read", "write", "write"]
+
+
+@pytest.mark.parametrize("meets", [False, True])
+def test_data_parallel_engines_with_unlike_work_are_one_group(tmp_path, meets):
+    write_server(tmp_path, ("rank0", "rank1", "rank2"), WRITTEN, 1000, meets=meets, slow="rank2")
+    write_server(tmp_path, ("dp/idle",), "dummy", 500, meets=False, gpu=3)
+    files = quick("comm_stats", tmp_path)["files"]
+    assert files["group"].tolist() == [0, 0, 0]
+    assert files["group_name"].isna().all()
