@@ -47,9 +47,15 @@ _OTHERS: Final[Mapping[str, tuple[str, Cause]]] = {
 _WAITS: Final = {"host_sync": "idle_host_sync", "sync_memop": "idle_sync_memop"}
 
 
+#: A copy of a kind, as patterns of gaps name it.
+_COPY: Final = r"^memcpy (\w+)$"
+
 #: What a finding says beside its time: fields of the templates, and their evidence.
 _Said = tuple[Mapping[str, Any], tuple[Evidence, ...]]
-_NOTHING: Final[_Said] = (MappingProxyType({"host_range": None, "range_pct": None}), ())
+_NOTHING: Final[_Said] = (
+    MappingProxyType({"host_range": None, "range_pct": None}),
+    (),
+)
 
 #: Rules on a host that is late.
 HOST_RULES: Final = ("launch_bound", "host_work", *_WAITS.values())
@@ -99,9 +105,29 @@ def _other(rule: str, times: IdleByCause, tables: Tables) -> Finding | None:
         return _with_call(made, name, tables) if made and name == "alloc" else made
     gpu = worst_gpu(lost_ns)
     if 2 * _short_ns(times, tables, (name,))[gpu] >= lost_ns[gpu]:
+        if kind := _copied_between(tables, (name,)):
+            said = {"copies": f"{kind} copies"}, ()
+            change = Change("queued", "copies")
+            made = _finding(rule, (name,), lost_ns, times, tables, cause, change, "copies", said)
+            return made and replace(made, recommendation=_batched(kind))
         return _finding(rule, (name,), lost_ns, times, tables, cause, Change("queued"))
     change, cause = Change("queued", "long"), Cause("dependency")
     return _finding(rule, (name,), lost_ns, times, tables, cause, change, "long")
+
+
+def _copied_between(tables: Tables, causes: tuple[str, ...]) -> str | None:
+    """Return the kind of the copies before and after most short gaps of some causes, by time."""
+    rows = tables["patterns"]
+    rows = rows[rows["cause"].isin(causes)]
+    kinds = rows["before"].where(rows["before"] == rows["after"]).str.extract(_COPY, expand=False)
+    sums = rows["total_ns"].groupby(kinds).sum()
+    if sums.empty or 2 * int(sums.max()) < int(rows["total_ns"].sum()):
+        return None
+    return str(sums.idxmax())
+
+
+def _batched(kind: str) -> str:
+    return advice_on(copy=kind, size="small") or ""
 
 
 def _with_call(made: Finding, cause: str, tables: Tables) -> Finding:
@@ -141,6 +167,8 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
         # Of slow calls the rule says why.
         of_calls = RULES[rule].cases[case].recommendation if case == "calls" else None
         advice = None if shown == START_UP else of_calls or said[0].get("host_advice")
+    if rule == "launch_bound" and shown is None and (kind := _copied_between(tables, HOST_CAUSES)):
+        said, advice = ({**said[0], "copies": f"{kind} copies"}, said[1]), _batched(kind)
     if start_up_ns := said[0].get("host_ns"):  # which no later step has
         change = Change("host_part", time_ns=max(lost_ns[gpu] - start_up_ns, 0))
     made = _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, shown, said)
@@ -210,6 +238,7 @@ def _finding(
     )
     fields: dict[str, Any] = {
         "affected_n": None,
+        "copies": None,
         "other_ranks_median_ns": usual_loss_ns(lost_ns, gpu),
     }
     ranks = _ranks(lost_ns, times)

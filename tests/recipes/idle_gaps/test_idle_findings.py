@@ -110,6 +110,45 @@ def test_no_phase_is_named_where_none_has_half_of_the_short_gaps(tmp_path):
     assert finding.title.endswith("in short gaps")
 
 
+def small_copies(trace, *, queued, kernels_n=0, copies_n=200):
+    """Add copies of 32 KB 4 us apart, launched before the first or each at the last moment."""
+    for nth in range(copies_n):
+        at = nth * 10 * US
+        lead = (-5 * US * (copies_n - nth), -5 * US * (copies_n - nth) + US)
+        launch = lead if queued else (at - 5 * US, at - US)
+        if nth % 10 < kernels_n:
+            trace.kernel("k", start_ns=at, duration_ns=6 * US, launch=launch)
+        else:
+            trace.memcpy("HtoD", start_ns=at, duration_ns=6 * US, size_bytes=1 << 15, launch=launch)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("queued", "rule", "title"),
+    [
+        (True, "queued_gaps", "Gaps between queued HtoD copies: 39.9 %"),
+        (
+            False,
+            "launch_bound",
+            "Rank 0's host launches too slowly: its GPU idles 39.9 % in short gaps between "
+            "HtoD copies",
+        ),
+    ],
+)
+def test_gaps_between_small_copies_are_none_between_kernels(tmp_path, queued, rule, title):
+    (finding,) = of_rule(run_on(tmp_path, small_copies(TraceBuilder(), queued=queued)), rule)
+    assert finding.title == title
+    assert finding.recommendation.startswith("Batch them")
+    assert finding.price.about_ns == 199 * 4 * US
+
+
+def test_a_few_copies_between_kernels_make_no_gaps_between_copies(tmp_path):
+    trace = small_copies(TraceBuilder(), queued=True, kernels_n=8)
+    (finding,) = of_rule(run_on(tmp_path, trace), "queued_gaps")
+    assert finding.title == "Gaps between queued kernels: 39.9 %"
+    assert finding.price.about_ns == 199 * 2 * US
+
+
 @pytest.mark.parametrize(
     ("gap_us", "severity"), [(10, None), (11, "low"), (32, "medium"), (115, "high")]
 )
