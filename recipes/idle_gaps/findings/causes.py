@@ -52,10 +52,7 @@ _COPY: Final = r"^memcpy (\w+)$"
 
 #: What a finding says beside its time: fields of the templates, and their evidence.
 _Said = tuple[Mapping[str, Any], tuple[Evidence, ...]]
-_NOTHING: Final[_Said] = (
-    MappingProxyType({"host_range": None, "range_pct": None}),
-    (),
-)
+_NOTHING: Final[_Said] = (MappingProxyType({"host_range": None, "range_pct": None}), ())
 
 #: Rules on a host that is late.
 HOST_RULES: Final = ("launch_bound", "host_work", *_WAITS.values())
