@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nsys_llm.analyses.device.gap_sums import GapSums
-from nsys_llm.capture.unrecorded import Unrecorded
+from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.numeric.distributions import HistogramByName, Spread
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.by_rank import merged_ranks
@@ -107,14 +107,14 @@ class DeviceIdle:
 
 @dataclass(frozen=True)
 class CopyCalls:
-    """Calls of a rank that copy or fill, see `nsys_llm.capture.unrecorded.Unrecorded`."""
+    """Calls of a rank that copy or fill, see `nsys_llm.capture.unrecorded.LostWork`."""
 
     copy_calls_n: int
     copies_seen_n: int
     copies_cut_n: int
 
     @classmethod
-    def of(cls, work: Unrecorded) -> CopyCalls:
+    def of(cls, work: LostWork) -> CopyCalls:
         """Take them from what a process lacks."""
         return cls(work.copy_calls_n, work.copies_seen_n, work.copies_cut_n)
 

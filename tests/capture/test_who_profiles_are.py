@@ -25,11 +25,14 @@ def member(name, start_s=0, **known):
     return Member(RankKey(f"/ranks/{name}.sqlite", 1), **given)
 
 
-def groups(members, *met, matched=True):
+def groups(members, *met, matched=True, unplaced=""):
     """Return the names of each group's members, the group with most GPU time first."""
     by_name = {one.key.path[7:-7]: one for one in members}
-    together = [{by_name[name].key for name in some} for some in met] if matched else None
-    found = groups_of(members, together)
+    together = [{by_name[name].key for name in some} for some in met]
+    talking = {by_name[name].key for name in unplaced}
+    if not matched:
+        talking = {one.key for one in members if one.communicates}
+    found = groups_of(members, together, talking)
     return [
         "".join(name for name, one in by_name.items() if found[one.key] == number)
         for number in range(len(set(found.values())))
@@ -55,6 +58,19 @@ def test_a_program_is_called_the_same_on_all_ranks(name, program):
 def test_who_has_collectives_together_is_one_group_whatever_it_is_called():
     members = [member("a", program="trtllm"), member("b", program="mpi", step=VLLM), member("c")]
     assert groups(members, "ab", "bc") == ["abc"]
+
+
+def test_ranks_whose_partners_are_not_known_may_be_each_others():
+    members = [member(name) for name in "abcd"]
+    assert groups(members, "ab", "cd", unplaced="bd") == ["abcd"]
+    assert groups(members, "ab", "cd", unplaced="b") == ["ab", "cd"]
+    apart = [*members[:2], member("c", step=("vllm", "decode")), member("d", step=VLLM)]
+    assert groups(
+        [member("a", step=("vllm", "prefill")), *apart[1:]], "ab", "cd", unplaced="ac"
+    ) == [
+        "ab",
+        "cd",
+    ]
 
 
 def test_two_servers_with_collectives_of_their_own_are_two_groups():

@@ -66,6 +66,12 @@ OWN_FACTS = {
     # Older exports have no steady clock.
     "rank_clocks": {"source", "collectives_n"},
     "gpu_metrics": {"gpu_source"},
+    # Nor which GPU a device of a process is.
+    "ranks": {"gpu"},
+    # Parquet of 2023.4 does not say what was traced.
+    "findings": {"record"},
+    "all_findings": {"record"},
+    "opportunities": {"record"},
 }
 #: What trace_diff tells of the exports themselves.
 OWN_CHECKS = {"exported by nsys", "export schema", "traced", "ranks"}

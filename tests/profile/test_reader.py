@@ -152,7 +152,7 @@ def test_every_declared_read_of_a_recipe_can_be_read_from_every_version(tmp_path
         with SqliteProfile(profile.write_sqlite(tmp_path / f"{version}.sqlite")) as opened:
             trace = read_trace(opened, reads, options)
         assert set(trace.tables) == {read.table for read in reads}
-        newer = {"graph_traces", "cuda_devices", "cuda_overheads"}
+        newer = {"graph_traces", "cuda_devices", "cuda_overheads", "diagnostics"}
         assert trace.absent == (newer if version == "3.7.2" else set())
 
 

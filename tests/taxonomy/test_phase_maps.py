@@ -31,7 +31,6 @@ def test_all_built_in_maps_are_one_map():
     ("name", "phase"),
     [
         ("speculator: precompute_context_kv", "speculation"),
-        ("gpu_model_runner: forward", "forward"),
         ("gpu_model_runner: eplb", "bookkeeping"),
         ("scheduler.event_loop_overlap", "scheduling"),
         ("scheduler._pp_launch_batch", "scheduling"),

@@ -25,7 +25,7 @@ from nsys_llm.analyses.steps.of_rank import device_steps
 from nsys_llm.analyses.steps.start_up import start_up_spans
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
-from nsys_llm.capture.unrecorded import Unrecorded, unrecorded_of
+from nsys_llm.capture.unrecorded import LostWork, unrecorded_of
 from nsys_llm.numeric.intervals import IntArray, merged_unions
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
@@ -112,7 +112,7 @@ class RankView:
         return held_calls(self.trace, self.trace.host_calls("api_calls")[0])
 
     @cached_property
-    def unrecorded(self) -> Unrecorded:
+    def unrecorded(self) -> LostWork:
         """Its launch calls that left no row."""
         return unrecorded_of(self.trace)
 

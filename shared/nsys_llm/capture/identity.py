@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from nsys_llm.profile.capture import CaptureFacts
@@ -152,7 +153,9 @@ def _agree(one: object, other: object) -> bool:
 
 
 def groups_of(
-    members: Sequence[Member], met: Iterable[Collection[RankKey]] | None
+    members: Sequence[Member],
+    met: Iterable[Collection[RankKey]],
+    unplaced: Collection[RankKey],
 ) -> dict[RankKey, int]:
     """Return the group of each process, counted from 0 in order of GPU time.
 
@@ -161,10 +164,10 @@ def groups_of(
     from theirs.
 
     Args:
-        met: Who has matched collectives together; None where nothing is matched: then whoever
-            communicates may have them.
+        met: Who has matched collectives together.
+        unplaced: Who communicates with partners that are not known: with each other, it may be.
     """
-    groups = _connected(members, met)
+    groups = _connected(members, met, unplaced)
     whole = [group for group in groups if len(group) > 1]
     for group in sorted((it for it in groups if len(it) == 1), key=_busy_ns, reverse=True):
         for other in sorted(whole, key=_busy_ns, reverse=True):
@@ -182,16 +185,17 @@ def _busy_ns(group: Sequence[Member]) -> int:
 
 
 def _connected(
-    members: Sequence[Member], met: Iterable[Collection[RankKey]] | None
+    members: Sequence[Member],
+    met: Iterable[Collection[RankKey]],
+    unplaced: Collection[RankKey],
 ) -> list[list[Member]]:
-    if met is None:
-        talking = [it for it in members if it.communicates]
-        met = [
-            (one.key, other.key)
-            for at, one in enumerate(talking)
-            for other in talking[:at]
-            if _agree_on_steps(one.step, other.step) and _at_once(one, other)
-        ]
+    talking = [it for it in members if it.key in unplaced]
+    may_meet = (
+        (one.key, other.key)
+        for at, one in enumerate(talking)
+        for other in talking[:at]
+        if _agree_on_steps(one.step, other.step) and _at_once(one, other)
+    )
     first: dict[RankKey, RankKey] = {it.key: it.key for it in members}
 
     def root(key: RankKey) -> RankKey:
@@ -199,7 +203,7 @@ def _connected(
             key = first[key]
         return key
 
-    for together in met:
+    for together in chain(met, may_meet):
         known = [root(key) for key in together if key in first]
         for key in known[1:]:
             first[root(key)] = root(known[0])

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from nsys_llm.capture.diagnostics import diagnostics
-from nsys_llm.capture.unrecorded import Unrecorded
+from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.capture.work_statements import LACKING, work_statements
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
@@ -22,7 +22,7 @@ from nsys_llm.trace.statements import Statement
 
 
 def profile_statements(
-    trace: Trace, facts: CaptureFacts, known: Mapping[int, Unrecorded] = MappingProxyType({})
+    trace: Trace, facts: CaptureFacts, known: Mapping[int, LostWork] = MappingProxyType({})
 ) -> tuple[Statement, ...]:
     """Return the statements on a profile, of all its processes and before any filter.
 

@@ -25,7 +25,7 @@ _NUMBER_AT_END: Final = re.compile(r"[._-]?\d+$")
 
 
 @dataclass(frozen=True)
-class Segments:
+class FoundSegments:
     """What profiles are segments of one.
 
     Attributes:
@@ -55,7 +55,7 @@ class Segments:
         return replace(profile, facts=facts, label=label or profile.label, statements=statements)
 
 
-def find_segments(profiles: Sequence[ProfileOutcome]) -> Segments:
+def find_segments(profiles: Sequence[ProfileOutcome]) -> FoundSegments:
     """Return which profiles are segments of one process, or of the processes of one.
 
     They have equal processes on equal GPUs of one machine, programs and ranks, and sessions that do
@@ -75,7 +75,7 @@ def find_segments(profiles: Sequence[ProfileOutcome]) -> Segments:
             }
     recorded = {item.path: item.recorded_ns for item in profiles if item.path in offset_ns}
     if not chains or None in recorded.values():
-        return Segments()
+        return FoundSegments()
     spans = {
         path: (offset_ns[path] + low, offset_ns[path] + high)
         for path, (low, high) in ((path, span) for path, span in recorded.items() if span)
@@ -98,7 +98,7 @@ def find_segments(profiles: Sequence[ProfileOutcome]) -> Segments:
             )
             for it, (low, high) in ((it, it.recorded_ns or (0, 0)) for it in chain)
         )
-    return Segments(later, said, paused_ns)
+    return FoundSegments(later, said, paused_ns)
 
 
 def _chains(profiles: Sequence[ProfileOutcome]) -> list[tuple[list[ProfileOutcome], bool]]:

@@ -57,7 +57,7 @@ _NO_ROWS: Final = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Unrecorded:
+class LostWork:
     """The launch calls of one process that left no row, though they may have run.
 
     Attributes:
@@ -92,10 +92,10 @@ class Unrecorded:
         return {name: count for name, count in counts.items() if count}
 
 
-NOTHING: Final = Unrecorded(_NO_SPANS, _NO_SPANS)
+NOTHING: Final = LostWork(_NO_SPANS, _NO_SPANS)
 
 
-def unrecorded_of(rank: RankTrace) -> Unrecorded:
+def unrecorded_of(rank: RankTrace) -> LostWork:
     """Return what a process lacks, whatever the filters leave of it."""
     calls, waits = rank.tables.get("api_calls"), rank.tables.get("synchronizations")
     return find_unrecorded(calls, rank.unfiltered, rank.strings, waits, rank.timeless)
@@ -107,7 +107,7 @@ def find_unrecorded(
     strings: Mapping[int, str],
     waits: Table | None = None,
     timeless: IntArray = _NO_ROWS,
-) -> Unrecorded:
+) -> LostWork:
     """Count the calls of one process that launch work and left no row, and tell when they ran.
 
     Args:
@@ -129,7 +129,7 @@ def find_unrecorded(
     if not (works & ~seen).any():
         copies_n = int(np.count_nonzero(does & COPY))
         launches_n = int(np.count_nonzero(works)) - copies_n
-        return Unrecorded(
+        return LostWork(
             *(_NO_SPANS, _NO_SPANS),
             launches_n=launches_n,
             copy_calls_n=copies_n,
@@ -147,7 +147,7 @@ def _share_rows(calls: Table, missing: IntArray, seen: Mask) -> None:
         seen[missing[(ids[missing] < 0) | np.isin(ids[missing], ids[seen])]] = True
 
 
-def _judged(calls: LaunchCalls, streams: _Streams) -> Unrecorded:
+def _judged(calls: LaunchCalls, streams: _Streams) -> LostWork:
     ended_ns = np.full(len(calls), _NEVER, dtype=np.int64)
     missing = np.flatnonzero(calls.missing)
     ended_ns[missing] = streams.ended_ns(missing)
@@ -163,7 +163,7 @@ def _judged(calls: LaunchCalls, streams: _Streams) -> Unrecorded:
     late = calls.missing & ~copies & ~proven
     counted = calls.missing | calls.seen
     order = np.argsort(calls.start_ns[lost], kind="stable")
-    return Unrecorded(
+    return LostWork(
         lost=np.column_stack((calls.start_ns[lost], ended_ns[lost]))[order],
         spans=spans,
         kernels_n=_count(lost & kernels),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from nsys_llm.capture.unrecorded import Unrecorded, unrecorded_of
+from nsys_llm.capture.unrecorded import LostWork, unrecorded_of
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import bounds
 from nsys_llm.profile.tables import Trace, process_of_thread
@@ -17,7 +17,7 @@ from nsys_llm.trace.statements import Statement
 LACKING = ("lost_work", "silent_work", "unawaited_work")
 
 
-def work_statements(trace: Trace, known: Mapping[int, Unrecorded]) -> Iterator[Statement]:
+def work_statements(trace: Trace, known: Mapping[int, LostWork]) -> Iterator[Statement]:
     """Return what is missing of each process, and how many of them have no row at all.
 
     Args:
@@ -48,7 +48,7 @@ def _calling(trace: Trace) -> list[int]:
     return np.unique(process_of_thread(distinct(calls["global_tid"]))).tolist()
 
 
-def _lost(work: Unrecorded, process: int) -> Iterator[Statement]:
+def _lost(work: LostWork, process: int) -> Iterator[Statement]:
     """State what is lost of a process that has rows, and what the end of the capture may have."""
     start_ns, end_ns = bounds(work.spans)
     every = {"kernel": work.launches_n, "graph": work.launches_n, "copy": work.copy_calls_n}
@@ -63,7 +63,7 @@ def _lost(work: Unrecorded, process: int) -> Iterator[Statement]:
         yield Statement(*("cut_work", work.late_n, work.launches_n, process), start_ns=work.late_ns)
 
 
-def _silent(work: Unrecorded, process: int) -> Iterator[Statement]:
+def _silent(work: LostWork, process: int) -> Iterator[Statement]:
     """State what a process without any row launched."""
     start_ns, end_ns = bounds(work.spans)
     for name, count in work.lost_n.items():

@@ -37,7 +37,7 @@ RULES: Final = rules_by_id(
         threshold="ranks have no matched collective in common, directly or through others, and run "
         "other programs, other kinds of steps or at other times",
         source=OURS,
-        recommendation="Give the files of one group alone to see all that is told of it.",
+        recommendation="Give the files of one group alone to see all of its findings.",
         tables=("files",),
     ),
     Rule(

@@ -9,7 +9,7 @@ from typing import Any
 
 from nsys_llm.analyses.steps.of_job import with_agreed_warmup
 from nsys_llm.capture.runs import members_of, profiles_beside, without_earlier_runs
-from nsys_llm.capture.segments import Segments, find_segments
+from nsys_llm.capture.segments import FoundSegments, find_segments
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
@@ -140,7 +140,7 @@ class _Newest:
     options: Mapping[str, Any] = field(default_factory=dict)
     result: MapResult = field(default_factory=lambda: MapResult((), None))
     earlier: tuple[ProfileOutcome, ...] = ()
-    segments: Segments = field(default_factory=Segments)
+    segments: FoundSegments = field(default_factory=FoundSegments)
     is_decided: bool = False
 
     @classmethod

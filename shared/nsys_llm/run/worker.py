@@ -16,7 +16,7 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.finder import found_steps
 from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.capture.profile_statements import profile_statements
-from nsys_llm.capture.unrecorded import Unrecorded
+from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import checked_reads, load_manifest, timeline_reads
@@ -115,7 +115,7 @@ def _map_profile(
     chosen = busiest(trace, processes)
     beside = options.get(BESIDE, {}).get(profile.path, ())
     users = [GpuUsers(trace, facts.gpu_of), *(_users(it, options) for it in beside)]
-    others, lacking = others_work(users), dict[int, Unrecorded]()
+    others, lacking = others_work(users), dict[int, LostWork]()
     ranks, partials = _map_ranks(
         profile, trace, chosen, others, analysis, options, only, keep, lacking
     )
@@ -160,7 +160,7 @@ def _map_ranks(
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
     keep: Callable[[RankView], None] | None,
-    lacking: dict[int, Unrecorded],
+    lacking: dict[int, LostWork],
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
     """Return what became of ranks, and their partials; what each lacks is put into `lacking`."""
     ranks, partials, nothing = [], [], np.empty((0, 2), dtype=np.int64)

@@ -186,7 +186,6 @@ def test_coverage_adds_up_to_all_operations(tables):
         **{f"{name}_n": zero for name in odd.split()},
         **{f"{part}_{what}": zero for part in ("api_cut", "uncalled") for what in ("n", "ns")},
         **{f"early_start_{what}": zero for what in ("n", "p99_ns", "max_ns")},
-        "opaque_graph_launches_n": [None, None, None, 0] * 2,
     }
 
 
