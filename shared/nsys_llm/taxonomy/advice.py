@@ -12,7 +12,8 @@ def advice_on(**known: str | None) -> str | None:
     """Return the advice of the first row all of whose patterns occur; None where none does.
 
     Args:
-        known: Names by what they are of: `range` (NVTX), `call` (CUDA), `state` and `function` of a
+        known: Names by what they are of: `range` (NVTX), `launched` (one whose work is
+            launched kernel by kernel), `call` (CUDA), `state` and `function` of a
             thread, and whether it has `many` or `few` launches; what is not known matches nothing.
     """
     for when, advice in _rows():
