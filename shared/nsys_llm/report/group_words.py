@@ -38,7 +38,8 @@ def with_whose(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
     Ranks that are numbered by the order of their files are known to nobody by that number.
     """
     files = {int(row["Rank"]): row for row in _working(tables)}
-    return [_named(finding, files, group_names(tables)) for finding in findings]
+    names = group_names(tables)
+    return [_named(finding, files, names) for finding in findings]
 
 
 def _named(finding: Finding, files: Mapping[int, Record], names: Mapping[int, str]) -> Finding:
