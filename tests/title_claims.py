@@ -31,7 +31,8 @@ from nsys_llm.view.text import (
 _NUMBER = re.compile(r"(?<![\w.#-])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 #: Ranks, stages, layers, steps and devices that a sentence names by their numbers.
 _NAMED = re.compile(
-    r"\b(?:ranks?|stages?|GPU|device|steps?|layers?) ((?:\d+(?:-\d+)?)(?:(?:, ?| and | to )\d+)*)",
+    r"\b(?:ranks?|stages?|GPU|device|steps?|layers?) "
+    r"(\d+(?:-\d+)?(?:(?:, ?| and | to )\d+(?:-\d+)?)*)",
     re.I,
 )
 #: Columns that say whose a row is, where it is not one rank's.
@@ -186,7 +187,7 @@ def _first_sentence(details: str) -> str:
 def _ranks(title: str) -> set[int]:
     plain = " ".join(part for code, part in spans(title) if not code)
     found: set[int] = set()
-    for match in re.finditer(r"\branks? ((?:\d+(?:-\d+)?)(?:(?:, | and )\d+)*)", plain, re.I):
+    for match in re.finditer(r"\branks? (\d+(?:-\d+)?(?:(?:, | and )\d+(?:-\d+)?)*)", plain, re.I):
         for first, last in re.findall(r"(\d+)(?:-(\d+))?", match[1]):
             found |= set(range(int(first), int(last or first) + 1))
     return found

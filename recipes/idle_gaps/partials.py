@@ -69,6 +69,7 @@ class DeviceIdle:
         sums: Gaps by cause; None until they are added up.
         lengths: Of its gaps, one group.
         times: Idle time over time.
+        ranges: Of a host's cause and a bucket of lengths, the NVTX range with most time, and it.
     """
 
     device_id: int
@@ -86,6 +87,7 @@ class DeviceIdle:
     sums: GapSums | None
     lengths: Spread
     times: IdleTimes | None
+    ranges: Mapping[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
 
     @property
     def busy_ns(self) -> int:

@@ -71,6 +71,13 @@ def test_ranks_are_compared_within_their_group(overview):
     assert remark.title == "The 4 ranks are 2 groups that have no collective in common"
 
 
+@pytest.mark.slow
+def test_what_a_rank_of_a_group_waits_is_no_transfer(overview):
+    """Rank 2 waits for rank 3 in all-reduces that another group has fewer of."""
+    findings = overview.tables["all_findings"].set_index("rule")
+    assert findings.loc["exposed_communication", "rank"] == 3
+
+
 def test_a_recipe_that_matches_nothing_tells_readers_from_writers(servers):
     files = quick("nvtx_phase_attribution", servers)["files"]
     assert files["group"].tolist() == [1, 1, 0, 0]

@@ -96,7 +96,7 @@ def test_no_two_names_of_a_figure_share_a_colour_and_fixed_ones_keep_theirs():
     tints = color_map(names)
     assert len(set(tints.values())) == 16
     assert tints["gemm"] == color_map(["gemm"])["gemm"]
-    assert len(set(color_map([f"n{n}" for n in range(40)]).values())) == 20
+    assert len(set(color_map([f"n{n}" for n in range(40)]).values())) == 21
 
 
 def test_names_are_data_and_never_markup():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, listed
+from nsys_llm.view.text import counted, ranks_words
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -14,9 +14,9 @@ def caveats(tables: Tables) -> list[str]:
     parts = tables["stages"].dropna(subset="reason")
     notes = []
     if len(parts):
-        ranks = listed([str(rank) for rank in parts["rank"].unique()])
+        ranks = ranks_words(parts["rank"].unique()).capitalize()
         notes.append(
-            f"Ranks {ranks} are stages, but transfers with other stages are not matched, or those "
+            f"{ranks} are stages, but transfers with other stages are not matched, or those "
             "are not traced: no pipeline is reported from a part of it. Trace all of its ranks."
         )
     if unknown_n:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
 from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables, first_record
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE
-from nsys_llm.view.text import listed
+from nsys_llm.view.text import gpus_words
 
 from .texts import ALIKE, HEAVIER, LEAST_HEAVIER_PCT, RULES
 
@@ -56,13 +58,17 @@ def _heavier(tables: Tables, place: int) -> Finding:
     most_ns, whole_ns = float(places.max()), float(rows["window_ns"].mean())
     bound_ns = most_ns - float(places.mean())
     first = min((whole_ns - most_ns) / max(float(places.sum()) - most_ns, 1.0), 1.0)
-    heavy, others = (tuple(sorted(set(rows.loc[some, "rank"]))) for some in (here, ~here))
+    heavy, others = (
+        sorted(zip(rows.loc[some, "rank"], rows.loc[some, "device_id"], strict=True))
+        for some in (here, ~here)
+    )
     worst = first_record(rows[here].sort_values("compute_ns", ascending=False, kind="stable"))
-    noun = "stage" if may_be_stages(rows["kernels_n"].tolist()) else "rank"
+    several = bool(rows["rank"].duplicated().any())
+    noun = "GPU" if several else "rank"
+    noun = "stage" if may_be_stages(rows["kernels_n"].tolist()) else noun
     which = f"The last {noun}" if min(heavy) > max(others) else f"One {noun}"
     if max(heavy) < min(others):
         which = f"The first {noun}"
-    names = listed([str(rank) for rank in heavy])
     return RULES["unplaced_pipeline"].finding(
         cause=Cause("stage", worst["rank"], worst["device_id"]),
         change=Change(
@@ -71,19 +77,23 @@ def _heavier(tables: Tables, place: int) -> Finding:
         case=HEAVIER,
         fields={
             "which": which,
-            "heaviest": f"rank {names}" if len(heavy) == 1 else f"ranks {names}",
+            "heaviest": gpus_words(heavy, with_devices=several),
             "compute": "computes" if len(heavy) == 1 else "compute",
         },
         evidence=(
-            _share(tables, "heavy_pct", "compute_ns", rank=heavy),
-            _share(tables, "others_pct", "compute_ns", rank=others),
+            _share(tables, "heavy_pct", "compute_ns", **_whose(rows[here])),
+            _share(tables, "others_pct", "compute_ns", **_whose(rows[~here])),
             _share(tables, "wait_pct", "wait_ns"),
         ),
-        ranks=heavy,
+        ranks=tuple(sorted(set(rows.loc[here, "rank"]))),
         rank=worst["rank"],
         device_id=worst["device_id"],
         impact_ns=int(rows["wait_ns"].max()),
     )
+
+
+def _whose(rows: pd.DataFrame) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(sorted(set(rows[name]))) for name in ("rank", "place")}
 
 
 def _share(tables: Tables, name: str, column: str, **where: Any) -> Evidence:

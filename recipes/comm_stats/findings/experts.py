@@ -37,7 +37,7 @@ def late_experts(rows: pd.DataFrame, tables: Tables) -> tuple[Evidence, Evidence
     groups = rows.loc[ranks == rows.groupby(ranks)["late_ns"].sum().idxmax(), "group"]
     patterns = tuple(rows["pattern"].unique().tolist())
     of = partial(claim, tables)
-    of_wall = partial(of, wall_class=COMMUNICATION)
+    of_wall = partial(of, wall_class=COMMUNICATION, **_whose(tables, groups))
     whole = of_wall("waiting_ns", "wall", "time_ns", detail=(EXPERTS, WAITING))
     return (
         of(
@@ -47,6 +47,15 @@ def late_experts(rows: pd.DataFrame, tables: Tables) -> tuple[Evidence, Evidence
         ),
         of_wall("waiting_pct", "wall", "time_ns", "sum", whole, detail=EXPERTS),
     )
+
+
+def _whose(tables: Tables, groups: pd.Series[int]) -> dict[str, tuple[int, ...]]:
+    """Return what chooses the ranks of the job's group that communicators are of, if not all."""
+    walls, rows = Walls(tables), tables["groups"]
+    group = walls.group(int(rows.loc[rows["group"] == groups.iloc[0], "rank"].iloc[0]))
+    every = sorted({rank for rank, _ in walls.gpus})
+    ranks = tuple(rank for rank in every if walls.group(rank) == group)
+    return {"rank": ranks} if len(ranks) < len(every) else {}
 
 
 def expert_findings(tables: Tables) -> list[Finding]:
@@ -62,8 +71,13 @@ def expert_findings(tables: Tables) -> list[Finding]:
     of_experts = partial(claim, tables, pattern=tuple(rows["pattern"].unique().tolist()))
     if pattern == "one rank":
         of_experts = partial(of_experts, hot_rank=hot)
+    its = dict(waited.where).get("rank", ())
+    if its:
+        groups = tables["groups"]
+        of_experts = partial(of_experts, group=tuple(groups.loc[groups["rank"].isin(its), "group"]))
     mean = of_experts("mean_ns", "experts", "mean_ns")
-    rank, device_id = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
+    gpus = [gpu for gpu in walls.gpus if gpu[0] in its or not its]
+    rank, device_id = max(gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
     return [
         RULES["experts"].finding(
             cause=Cause("experts"),

@@ -13,7 +13,7 @@ from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, claim
 from nsys_llm.report.rank_findings import STAGE_RULES, rank_findings
 from nsys_llm.report.records import Record, Tables, first_record, percent
-from nsys_llm.view.text import counted, format_percent, listed
+from nsys_llm.view.text import counted, format_percent, ranks_words
 
 from .texts import RULES
 
@@ -187,9 +187,8 @@ def bubble_words(pipeline: PipelineSums) -> str:
 def pace_words(pipeline: PipelineSums) -> str:
     """Say which stage sets the pace, where one clearly does."""
     ranks = pipeline.gpus.loc[pipeline.gpus["stage"] == pipeline.pace, "rank"].unique()
-    noun = "rank" if len(ranks) == 1 else "ranks"
     return (
-        f"stage {pipeline.pace} ({noun} {listed([str(rank) for rank in ranks])}) computes "
+        f"stage {pipeline.pace} ({ranks_words(ranks)}) computes "
         f"{format_percent(pipeline.longer_pct)} longer than the "
         "median of the others and sets the pace"
     )

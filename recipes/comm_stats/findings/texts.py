@@ -120,7 +120,7 @@ RULES: Final = rules_by_id(
         recommendation="Check the topology of NVLink and network cards (nvidia-smi topo -m), "
         "NCCL_ALGO, and how many channels NCCL uses (`channels_n`).",
         tables=("message_sizes", "transfers"),
-        specificity=OF_CLASS,
+        specificity=OF_KERNEL,
     ),
     Rule(
         "slow_group",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.analyses.collectives.matched import communicator
+from nsys_llm.analyses.ranks.chance import of_others
+from nsys_llm.report.records import grouped
 
 from .groups import CommGroup, hosts_of
 from .job import CommJob
@@ -30,14 +33,17 @@ def twin_columns(
         frame: What is known of each collective, see `collective_frame`.
         messages: Rows of `message_sizes`.
     """
-    medians = _medians(job, frame)
-    families = [_family(job, group) for group in groups]
-    rows = []
-    for group, family in zip(groups, families, strict=True):
-        own = [row for row in messages if row["group"] == group.number]
+    compared = _compared(_medians(job, frame), {it.number: _family(job, it) for it in groups})
+    sums = compared.groupby("group")[["own_ns", "usual_ns"]].sum()
+    times = (sums["own_ns"] / sums["usual_ns"]).where(sums["usual_ns"] > 0).dropna().to_dict()
+    met_in = compared.groupby("alike")["group"].agg(frozenset)
+    own_messages, rows = grouped(messages, "group"), []
+    for group in groups:
+        own = own_messages.get((group.number,), [])
         worst = max(own, key=lambda row: row["exposed_ns"], default=None)
-        twins = [it for it, its in zip(groups, families, strict=True) if its == family]
-        ratio, met = _times(medians, group, [it for it in twins if it is not group])
+        ratio = times.get(group.number) or None
+        alike = compared.loc[compared["group"] == group.number, "alike"] if ratio else ()
+        met = frozenset[int]().union(*met_in[alike]) - {group.number} if ratio else frozenset()
         exposed_ns = sum(row["exposed_ns"] for row in own)
         hosts = hosts_of(job, group)
         rows.append(
@@ -47,7 +53,7 @@ def twin_columns(
                 "rank": None if worst is None else worst["rank"],
                 "device_id": None if worst is None else worst["device_id"],
                 "host": next(iter(hosts)) if len(hosts) == 1 else None,
-                "twins": _called(job, met) if met else None,
+                "twins": _called(job, [it for it in groups if it.number in met]) if met else None,
                 "times": ratio,
                 "lost_ns": None if ratio is None else max(round((1 - 1 / ratio) * exposed_ns), 0),
             }
@@ -74,21 +80,23 @@ def _medians(job: CommJob, frame: pd.DataFrame) -> pd.DataFrame:
     return rows.groupby(["group", *_ALIKE])["transfer_ns"].agg(["median", "count"]).reset_index()
 
 
-def _times(
-    medians: pd.DataFrame, group: CommGroup, twins: Sequence[CommGroup]
-) -> tuple[float | None, list[CommGroup]]:
-    """Return how many times as long its transfers take, and the twins with collectives like it."""
-    own = medians[medians["group"] == group.number]
-    others = medians[medians["group"].isin([twin.number for twin in twins])]
-    others = others.merge(own[_ALIKE])
-    usual = others.groupby(_ALIKE)["median"].median().rename("usual").reset_index()
-    both = own.merge(usual)
-    usual_ns = float((both["usual"] * both["count"]).sum())
-    if not usual_ns:
-        return None, []
-    numbers = set(others["group"])
-    own_ns = float((both["median"] * both["count"]).sum())
-    return own_ns / usual_ns or None, [twin for twin in twins if twin.number in numbers]
+def _compared(medians: pd.DataFrame, families: Mapping[int, tuple[Any, ...]]) -> pd.DataFrame:
+    """Return medians of groups with twins, by kind of collective of a family beside the others'."""
+    codes = {family: at for at, family in enumerate(dict.fromkeys(families.values()))}
+    family = medians["group"].map({number: codes[key] for number, key in families.items()})
+    kinds = medians.assign(family=family).groupby(["family", *_ALIKE])
+    rows = medians.assign(alike=kinds.ngroup(), usual=kinds["median"].transform(_of_others))
+    rows = rows.dropna(subset="usual")
+    return rows.assign(
+        own_ns=rows["median"] * rows["count"], usual_ns=rows["usual"] * rows["count"]
+    )
+
+
+def _of_others(medians: pd.Series[float]) -> pd.Series[float]:
+    """Return for each group the median of the others; null for one alone."""
+    values = medians.to_numpy()
+    usual = of_others(values) if len(values) > 1 else math.nan
+    return pd.Series(usual, medians.index)
 
 
 def _called(job: CommJob, groups: Sequence[CommGroup]) -> str:

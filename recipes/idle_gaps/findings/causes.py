@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -45,6 +46,9 @@ _OTHERS: Final[Mapping[str, tuple[str, Cause]]] = {
 #: Calls that wait, by the rule that speaks where they are most of the host's time.
 _WAITS: Final = {"host_sync": "idle_host_sync", "sync_memop": "idle_sync_memop"}
 
+
+#: A copy of a kind, as patterns of gaps name it.
+_COPY: Final = r"^memcpy (\w+)$"
 
 #: What a finding says beside its time: fields of the templates, and their evidence.
 _Said = tuple[Mapping[str, Any], tuple[Evidence, ...]]
@@ -98,9 +102,29 @@ def _other(rule: str, times: IdleByCause, tables: Tables) -> Finding | None:
         return _with_call(made, name, tables) if made and name == "alloc" else made
     gpu = worst_gpu(lost_ns)
     if 2 * _short_ns(times, tables, (name,))[gpu] >= lost_ns[gpu]:
+        if kind := _copied_between(tables, (name,)):
+            said = {"copies": f"{kind} copies"}, ()
+            change = Change("queued", "copies")
+            made = _finding(rule, (name,), lost_ns, times, tables, cause, change, "copies", said)
+            return made and replace(made, recommendation=_batched(kind))
         return _finding(rule, (name,), lost_ns, times, tables, cause, Change("queued"))
     change, cause = Change("queued", "long"), Cause("dependency")
     return _finding(rule, (name,), lost_ns, times, tables, cause, change, "long")
+
+
+def _copied_between(tables: Tables, causes: tuple[str, ...]) -> str | None:
+    """Return the kind of the copies before and after most short gaps of some causes, by time."""
+    rows = tables["patterns"]
+    rows = rows[rows["cause"].isin(causes)]
+    kinds = rows["before"].where(rows["before"] == rows["after"]).str.extract(_COPY, expand=False)
+    sums = rows["total_ns"].groupby(kinds).sum()
+    if sums.empty or 2 * int(sums.max()) < int(rows["total_ns"].sum()):
+        return None
+    return str(sums.idxmax())
+
+
+def _batched(kind: str) -> str:
+    return advice_on(copy=kind, size="small") or ""
 
 
 def _with_call(made: Finding, cause: str, tables: Tables) -> Finding:
@@ -135,28 +159,31 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
     if case != "stages" and stages_n <= 2:
         waited = Waited.of(tables, gpu).where("cause", *HOST_CAUSES)
         of_states = host_case(waited, lost_ns[gpu], span_of(tables, gpu))
-        said = of_states[1:] if of_states else _of_gaps(tables, gpu, lost_ns[gpu])
+        said = of_states[1:] if of_states else _of_gaps(tables, gpu, lost_ns[gpu], rule)
         shown = of_states[0] if of_states else case
         # Of slow calls the rule says why.
         of_calls = RULES[rule].cases[case].recommendation if case == "calls" else None
         advice = None if shown == START_UP else of_calls or said[0].get("host_advice")
+    if rule == "launch_bound" and shown is None and (kind := _copied_between(tables, HOST_CAUSES)):
+        said, advice = ({**said[0], "copies": f"{kind} copies"}, said[1]), _batched(kind)
     if start_up_ns := said[0].get("host_ns"):  # which no later step has
         change = Change("host_part", time_ns=max(lost_ns[gpu] - start_up_ns, 0))
     made = _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, shown, said)
     return replace(made, recommendation=advice) if made and advice else made
 
 
-def _of_gaps(tables: Tables, gpu: Gpu, lost_ns: int) -> _Said:
-    """Return in which range the host was for half of some idle time, by the longest gaps."""
-    gaps = tables["gaps"]
-    gaps = gaps[(gaps["rank"] == gpu[0]) & (gaps["device_id"] == gpu[1])]
-    sums = gaps[gaps["cause"].isin(HOST_CAUSES)].groupby("nvtx_range")["cause_ns"].sum()
+def _of_gaps(tables: Tables, gpu: Gpu, lost_ns: int, rule: str) -> _Said:
+    """Return in which range the host was for half of some idle time."""
+    rows = tables["rank_causes"]
+    rows = rows[(rows["rank"] == gpu[0]) & (rows["device_id"] == gpu[1])]
+    sums = rows[rows["cause"].isin(HOST_CAUSES)].groupby("nvtx_range")["range_ns"].sum()
     if sums.empty or 2 * int(sums.max()) < lost_ns:
         return _NOTHING
     name = str(sums.idxmax())
     where = {"rank": gpu[0], "device_id": gpu[1], "cause": HOST_CAUSES, "nvtx_range": name}
-    share = claim(*(tables, "range_pct", "gaps", "cause_ns", "sum", span_of(tables, gpu)), **where)
-    return {"host_range": name, "host_advice": advice_on(range=name)}, (share,)
+    of = partial(claim, tables, "range_pct", "rank_causes", "range_ns", "sum")
+    advice = advice_on(**{"launched" if rule == "launch_bound" else "range": name})
+    return {"host_range": name, "host_advice": advice}, (of(span_of(tables, gpu), **where),)
 
 
 def _stages_n(tables: Tables) -> int:
@@ -208,6 +235,7 @@ def _finding(
     )
     fields: dict[str, Any] = {
         "affected_n": None,
+        "copies": None,
         "other_ranks_median_ns": usual_loss_ns(lost_ns, gpu),
     }
     ranks = _ranks(lost_ns, times)

@@ -170,7 +170,9 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "launch_bound",
-        title="{whose} launches too slowly: {its} GPU idles {share_pct} in short gaps",
+        title="{whose} launches too slowly: {its} GPU idles {share_pct} in short gaps"
+        "[ between {copies}]"
+        "[, {range_pct} in {host_range:quoted}]",
         details=f"{_OF_HOST}{_PATTERN}{_AFFECTED}",
         window_shows=None,
         lost="idle time in which the host is late, half of it or more in gaps below 100 us",
@@ -212,12 +214,13 @@ RULES: Final = rules_by_id(
         "kernels (fusion) or programmatic dependent launch shorten it. Node-level graph tracing "
         "makes these gaps longer than they are without the profiler.",
         cases={
+            "copies": Case(title="Gaps between queued {copies}: {share_pct}"),
             "long": Case(
                 title="Dependencies: rank {rank}'s GPU idles {share_pct} before queued work",
                 recommendation="The host is ahead here: faster launches gain nothing. The next "
                 "operation waits for an event, a host function or another GPU: look at what its "
                 "stream waits for.",
-            )
+            ),
         },
     ),
 )

@@ -10,6 +10,7 @@ from nsys_llm.core.concurrently import concurrently
 
 from ..partials import CopyCalls, IdlePartial, RankIdle
 from .devices import map_device
+from .gap_ranges import gap_ranges
 from .gap_rows import top_gaps
 from .patterns import map_patterns
 
@@ -39,8 +40,12 @@ def map_rank(view: RankView) -> IdlePartial:
         ],
     )
     devices = [
-        replace(device, sums=gap_sums.without_names())
-        for device, gap_sums in zip(devices, sums, strict=True)
+        replace(
+            device,
+            sums=gap_sums.without_names(),
+            ranges=gap_ranges(ops, gap_sums.named, trace.tables["api_calls"], view.places),
+        )
+        for device, ops, gap_sums in zip(devices, lined_up, sums, strict=True)
     ]
     rank_idle = RankIdle(
         devices=tuple(devices),

@@ -118,6 +118,10 @@ def _cause_columns(known: _Known) -> Columns:
         for name in ("device_id", "idle_ns", "window_ns")
     )
     overhead = cause >= IDLE_CAUSES_N
+    ranges = [
+        devices[at].ranges.get((of, length), (None, 0))
+        for at, of, length in zip(*(codes.tolist() for codes in place), strict=True)
+    ]
     idle = np.where(overhead, 0, time_ns[place])
     return {
         **rank_columns([(rank, n) for (rank, _, _), n in zip(known, rows_n, strict=True)]),
@@ -132,6 +136,8 @@ def _cause_columns(known: _Known) -> Columns:
         "window_pct": percent(idle, window_ns, empty=0.0),
         "certain_ns": np.where(overhead, 0, certain_ns[place]),
         "overhead_ns": np.where(overhead, time_ns[place], 0),
+        "nvtx_range": [name for name, _ in ranges],
+        "range_ns": [ns for _, ns in ranges],
     }
 
 

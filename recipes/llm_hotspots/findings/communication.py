@@ -42,8 +42,7 @@ def communication_findings(tables: Tables) -> list[Finding]:
     transfers_n = _transfers_n(tables["rank_kernels"])
     if len(transfers_n) != 2 and may_be_stages(transfers_n):
         return fused
-    coupled = _same_collectives(tables["rank_kernels"])
-    return [*fused, *_exposed_communication(tables, coupled=coupled)]
+    return [*fused, *_exposed_communication(walls, tables)]
 
 
 def _fused(walls: Walls, tables: Tables) -> Iterator[Finding]:
@@ -87,16 +86,19 @@ def _same_collectives(kernels: pd.DataFrame) -> bool:
     )
 
 
-def _exposed_communication(tables: Tables, *, coupled: bool) -> Iterator[Finding]:
+def _exposed_communication(walls: Walls, tables: Tables) -> Iterator[Finding]:
     """Return the finding on communication beside which nothing computes.
 
-    Of ranks that wait for each other the one with least of it is told: what the others have more
-    is waiting, which no faster transfer takes away. Of others, the one with most.
+    Of ranks of a group that wait for each other the one with least of it is told: what the others
+    have more is waiting, which no faster transfer takes away. Of others, the one with most.
     """
-    exposed_ns = _exposed_ns(Walls(tables))
+    exposed_ns = _exposed_ns(walls)
     most = max(exposed_ns, key=exposed_ns.__getitem__, default=None)
     if most is None or not exposed_ns[most]:
         return
+    group, kernels = walls.group(most[0]), tables["rank_kernels"]
+    exposed_ns = {gpu: ns for gpu, ns in exposed_ns.items() if walls.group(gpu[0]) == group}
+    coupled = _same_collectives(kernels[kernels["rank"].isin([rank for rank, _ in exposed_ns])])
     rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
     row, waits = _row_of(records(tables["overlap"]), gpu), coupled and most != gpu
     named = _named(tables, gpu, row, exposed_ns[gpu])

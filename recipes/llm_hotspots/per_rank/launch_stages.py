@@ -8,14 +8,14 @@ Nodes of a CUDA graph all have the times of the graph's launch call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from nsys_llm.numeric.distributions import Spread, ValueCounts
-from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.grouping import distinct_rows
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import strip_api_version
@@ -50,47 +50,20 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
     if len(calls):
         known &= sane_times(calls["start_ns"], calls["end_ns"])[kernels["launch_row"]]
     kernels, kernel_name = kernels.take(known), kernel_name if known.all() else kernel_name[known]
-    apis, threads, devices, used, group, sizes = _groups(kernels, kernel_name, calls, trace.strings)
-    of_device, of_thread, of_api, of_kernel = np.unravel_index(used, sizes)
-    counts = _stage_counts(kernels, calls, group)
-    return LaunchStages(
-        device_id=devices[of_device],
-        thread=threads[of_thread],
-        api=tuple(apis[code] for code in of_api.tolist()),
-        kernel=of_kernel.astype(np.int64),
-        spreads={stage: lengths.spread(len(used)) for stage, lengths in counts.items()},
-    )
-
-
-def _groups(
-    kernels: Table, kernel_name: IntArray, calls: Table, strings: Mapping[int, str]
-) -> tuple[tuple[str, ...], IntArray, IntArray, IntArray, IntArray, tuple[int, ...]]:
-    """Return functions, threads, devices; packed groups that occur, each kernel's; and sizes."""
-    row = kernels["launch_row"]
-    apis, api_of_call = coded_names(calls["name_id"], strings, strip_api_version)
-    threads, thread_of_call = distinct_codes(calls["global_tid"])
-    devices, device = distinct_codes(kernels["device_id"])
-    counts_n = (len(devices), len(threads), len(apis), int(kernel_name.max(initial=0)) + 1)
-    # With all sizes at least 1, the codes fit together even where there is no kernel at all.
-    sizes = tuple(max(size, 1) for size in counts_n)
+    row, device, thread = kernels["launch_row"], kernels["device_id"], calls["global_tid"]
+    apis, api = coded_names(calls["name_id"], trace.strings, strip_api_version)
     # A call's thread and function first, so that only one column has to be looked up by kernel.
-    of_call = _packed((thread_of_call, api_of_call), sizes[1:3])
-    del api_of_call, thread_of_call  # as large as the trace
-    key = _packed((device, of_call[row], kernel_name), (sizes[0], sizes[1] * sizes[2], sizes[3]))
-    del device, of_call
-    used, group = distinct_codes(key)
-    return apis, threads, devices, used, group, sizes
-
-
-def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
-    """Return one code for each combination of codes, as `np.unravel_index` takes it apart."""
-    # Most ranks have one device.
-    several = [pair for pair in zip(codes, sizes, strict=True) if pair[1] != 1]
-    packed = several[0][0] if several else codes[0]
-    for code, size in several[1:]:
-        packed = packed * size
-        packed += code
-    return packed
+    _, of_call = distinct_rows((thread, api))
+    first, group = distinct_rows((device, of_call[row], kernel_name))
+    del of_call  # as large as the trace
+    counts, call = _stage_counts(kernels, calls, group), row[first]
+    return LaunchStages(
+        device_id=device[first],
+        thread=thread[call],
+        api=tuple(apis[code] for code in api[call].tolist()),
+        kernel=kernel_name[first],
+        spreads={stage: lengths.spread(len(first)) for stage, lengths in counts.items()},
+    )
 
 
 def _stage_counts(kernels: Table, calls: Table, group: IntArray) -> dict[str, ValueCounts]:

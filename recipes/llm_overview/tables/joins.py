@@ -122,10 +122,12 @@ def _is_idle(place: Opportunity, cause: Opportunity, *_: object) -> bool:
     return place.price.wall_classes == (IDLE,) and _same_rank(place, cause)
 
 
-def _grows(place: Opportunity, rank: Opportunity, *_: object) -> bool:
-    """Its work grows in them; where a rank pauses, also the others' who wait for it."""
-    waits = rank.cause.note == "pauses" or _same_rank(place, rank)
-    return place.price.wall_classes != (IDLE,) and waits
+def _is_of_rank(place: Opportunity, rank: Opportunity, *_: object) -> bool:
+    """Its work grows in them, or it idles there by its late host; whoever waits for its pauses."""
+    if place.price.wall_classes == (IDLE,):
+        is_late = rank.is_shown and rank.cause.note in HOST_VERDICTS
+        return is_late and _same_rank(place, rank) and _explains_half(place, rank)
+    return rank.cause.note == "pauses" or _same_rank(place, rank)
 
 
 #: Causes that are part of one that says when, by its rule.
@@ -165,7 +167,7 @@ JOINS: Final = (
     Join("wait", ("host",), lambda wait, *_: wait.price.about_ns is None),
     Join("host", ("wait",), _waits_expose_host),
     Join("place", get_args(IdleCause), _is_idle),
-    Join("place", ("rank",), _grows),
+    Join("place", ("rank",), _is_of_rank),
 )
 
 

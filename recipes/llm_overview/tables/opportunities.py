@@ -45,17 +45,18 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
 def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
     """Return findings of one cause as one: who says most speaks, the first of them by price.
 
-    What says when also says what it gains, where that is most of it.
+    What says when, or in which batches, speaks where that is most of it; what says when, with what
+    that gains.
     """
     ordered = sorted(members, key=lambda source: (-source[1].specificity, *source[1].order))
     prices = [(made.price, (made.rank, made.device_id)) for _, made in members if made.price]
     price, gpu = min(prices, key=lambda pair: pair[0].order)
     lead = ordered[0][1]
-    if lead.specificity == OF_TIME and lead.price:
-        if 2 * lead.price.gain_ns >= price.gain_ns:
+    if lead.specificity >= OF_TIME and lead.price:
+        if 2 * lead.price.gain_ns < price.gain_ns:
+            ordered.sort(key=lambda source: source[1].specificity >= OF_TIME)
+        elif lead.specificity == OF_TIME:
             price, gpu = lead.price, (lead.rank, lead.device_id)
-        else:
-            ordered.sort(key=lambda source: source[1].specificity == OF_TIME)
     return Opportunity(tuple(ordered), cause, price, gpu)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -207,10 +208,12 @@ def pace(ranks: Sequence[Served], verdicts: Sequence[RankVerdict]) -> Served | N
     means = [row[1].times.cost_ns[row[1].times.counted].mean() for row in counted]
     if not counted:
         return None
-    cost_ns = {verdict.rank: _waited_ns(verdict) for verdict in verdicts}
+    cost_ns = Counter[int]()
+    for verdict in verdicts:
+        cost_ns[verdict.rank] = max(cost_ns[verdict.rank], _waited_ns(verdict))
     near = np.array(means) >= (1 - _ALIKE) * max(means)
-    judged = [cost_ns.get(rank.number or 0, 0) for rank, _ in counted]
-    return counted[int(np.argmax(np.where(near, judged, -1) if any(judged) else means))]
+    judged = near * [cost_ns[rank.number or 0] for rank, _ in counted]
+    return counted[int(np.argmax(judged if judged.any() else means))]
 
 
 def _waited_ns(row: RankVerdict) -> int:

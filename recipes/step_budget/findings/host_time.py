@@ -14,11 +14,10 @@ from nsys_llm.report.host_words import Waited
 from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.trace.host_part import CUDA_CALL
-from nsys_llm.view.text import listed, quoted
+from nsys_llm.view.text import quoted, ranks_words
 
-#: A rank is named if it has so much of the time; and ranks that a title lists; ours.
+#: A rank is named if it has so much of the time; ours.
 _LEAST_SHARE: Final = 0.6
-_MOST_LISTED: Final = 4
 _NO_CUDA: Final = CLASS_NAMES[HOST_NO_CUDA]
 
 
@@ -90,8 +89,7 @@ def _whose(tables: Tables, ranks: tuple[int, ...], late: int | None, behind: str
         return f"Rank {ranks[0]}'s host"
     if behind is not None or len(ranks) == 1:
         return "Host"
-    listing = f"ranks {listed([*map(str, ranks)])}"
-    return f"Hosts of {listing if len(ranks) <= _MOST_LISTED else f'{len(ranks)} ranks'}"
+    return f"Hosts of {ranks_words(ranks)}"
 
 
 def _place(rows: Waited, column: str) -> dict[str, str | None]:

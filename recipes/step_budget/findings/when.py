@@ -13,7 +13,7 @@ from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.walls import Gpu, span_of
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
-from nsys_llm.view.text import listed, quoted, shortened
+from nsys_llm.view.text import quoted, ranks_words, shortened
 
 from .texts import RULES, WHEN_CASES
 
@@ -29,8 +29,6 @@ _COLUMNS: Final = (
     *("ranks_n", "of_steps_n", "steps_n", "events_n", "period_steps", "usual_ns"),
     *("excess_ns", "each_ns", "excess_pct", "first_step", "last_step"),
 )
-#: Ranks that a title lists.
-_MOST_LISTED: Final = 4
 
 
 def when_findings(tables: Tables) -> list[Finding]:
@@ -145,8 +143,6 @@ def _words(tables: Tables, row: Record, parts: list[Record]) -> dict[str, Any]:
     host = row["about"] == "idle"
     is_one, grows = row["rank"] is not None and bool(who), row["kind"] == "grows"
     after = [f"rank {it['rank']} in steps {it['first_step']}-{it['last_step']}" for it in parts]
-    ranks = [str(part["rank"]) for part in parts]
-    in_a_row = len(ranks) > 1 and int(ranks[-1]) - int(ranks[0]) == len(ranks) - 1
     return {
         "who": who,
         "in_step": f"{who} in step {first}" if who else f"in step {first}",
@@ -173,9 +169,7 @@ def _words(tables: Tables, row: Record, parts: list[Record]) -> dict[str, Any]:
         "gets": "slower" if grows else "faster",
         "later": "later and later" if grows else "less and less late",
         "longer": "longer and longer" if grows else "less and less time",
-        "turn_ranks": f"Ranks {f'{ranks[0]}-{ranks[-1]}' if in_a_row else listed(ranks)}"
-        if ranks
-        else "",
+        "turn_ranks": ranks_words(part["rank"] for part in parts).capitalize() if parts else "",
         "host_advice": advice_on(range=row["place"]) if row["place"] else None,
     }
 
@@ -188,5 +182,4 @@ def _who(tables: Tables, row: Record) -> str:
         return f"rank {row['rank']}"
     if row["all_ranks"]:
         return f"all {row['ranks_n']} ranks" if row["ranks_n"] > 2 else "both ranks"
-    ranks = row["ranks"].split(", ")
-    return f"ranks {listed(ranks)}" if len(ranks) <= _MOST_LISTED else f"{len(ranks)} ranks"
+    return ranks_words(map(int, row["ranks"].split(", ")))

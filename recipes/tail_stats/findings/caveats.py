@@ -8,14 +8,13 @@ import pandas as pd
 
 from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
 from nsys_llm.report.records import Tables, records
-from nsys_llm.view.text import counted, format_percent, listed, quoted
+from nsys_llm.view.text import counted, format_percent, quoted, ranks_words
 
 from ..tables.shown import LEAST_PCT, REST
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
 _FEW_PCT: Final = 50.0
 #: Ranks that a sentence lists.
-_MOST_RANKS: Final = 8
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -65,8 +64,8 @@ def _stages(verdicts: pd.DataFrame) -> list[str]:
     staged = verdicts.loc[verdicts["stage"].notna(), "rank"]
     if staged.empty:
         return []
-    ranks = listed([str(rank) for rank in sorted(set(staged))[:_MOST_RANKS]])
+    ranks = ranks_words(sorted(set(staged))).capitalize()
     return [
-        f"Ranks {ranks} are stages of a pipeline, which wait for each other by schedule: none is "
+        f"{ranks} are stages of a pipeline, which wait for each other by schedule: none is "
         "late for that. `comm_stats` says what the schedule costs."
     ]

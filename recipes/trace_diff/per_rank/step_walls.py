@@ -20,7 +20,7 @@ from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.analyses.wall.split import compute_by_kernel, wall_of_steps
 from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, intersect_intervals
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.trace.device_ops import DeviceOps, device_windows
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -50,8 +50,8 @@ class DeviceStepWalls:
         wall_ns: Length of its window; of several windows, of all together.
         between_ns: Part of it before the step began on the host.
         sums_ns: Shape (steps, 4), the classes `SUMS`; what they leave of the walls is computation.
-        idle_ns: Shape (steps, causes), idle time by cause, the profiler's own last; None where it
-            is not known.
+        idle_ns: Shape (steps, causes), time without an operation by cause, in the order of
+            `CAUSE_NAMES`; None where it is not known.
         pause_ns: Its longest stretch in which the device was idle.
         pause_range: Position in `StepWalls.ranges` of the range that the launching thread was in
             in the middle of that stretch, up to its launch.
@@ -283,7 +283,7 @@ def _device_steps(
     sums_ns = np.column_stack([by_step(column) for column in columns])
     causes = np.column_stack([by_step(column) for column in idle_ns.T])
     # More idle time by cause than there is: filters hide operations from the causes.
-    known = int(causes[:, :-1].sum()) <= int(sums_ns[:, -1].sum())
+    known = int(causes[:, :IDLE_CAUSES_N].sum()) <= int(sums_ns[:, -1].sum())
     work = np.zeros((len(chosen.works), compute_ns.shape[1]), dtype=np.int64)
     np.add.at(work, chosen.work[spans.place], compute_ns)
     return DeviceStepWalls(

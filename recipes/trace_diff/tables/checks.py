@@ -20,8 +20,8 @@ from nsys_llm.view.text import (
     format_count,
     format_ns,
     format_percent,
-    listed,
     quoted,
+    ranks_words,
 )
 
 from ..partials import by_name
@@ -160,10 +160,10 @@ def _missing_ranks(runs: Runs) -> str | None:
     before, after = ({rank.number for rank, _ in run.ranks} for run in runs.compared)
     parts = []
     for side, gone in (("input", before - after), ("baseline", after - before)):
-        numbers = [str(number) for number in sorted(n for n in gone if n is not None)]
+        numbers = sorted(n for n in gone if n is not None)
         if numbers:
-            ranks, are = ("rank", "is") if len(numbers) == 1 else ("ranks", "are")
-            parts.append(f"{ranks} {listed(numbers)} {are} missing in the {side}")
+            are = "is" if len(numbers) == 1 else "are"
+            parts.append(f"{ranks_words(numbers)} {are} missing in the {side}")
     if not parts:
         return None
     counts = f"{len(before)} -> {counted(len(after), 'rank')}"

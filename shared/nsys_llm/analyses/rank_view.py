@@ -15,6 +15,7 @@ from nsys_llm.analyses.device.gap_sums import GapSums, sum_gaps
 from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
+from nsys_llm.analyses.host.places import Places
 from nsys_llm.analyses.host.states import HostRecords, has_host_records
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
@@ -73,6 +74,11 @@ class RankView:
     def marked(self) -> MarkedRanges:
         """Its ranges that may be steps."""
         return MarkedRanges.of_rank(self.trace)
+
+    @cached_property
+    def places(self) -> Places:
+        """Where in the program its threads were: its steps, warm-ups and ranges."""
+        return Places(self.marked, self.steps)
 
     @cached_property
     def profiler(self) -> IntArray:

@@ -18,6 +18,7 @@ from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.identity import Rank, RankKey, known_rank, said_rank
 from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
+from nsys_llm.view.text import runs
 
 #: What engines add to the name of a process to tell ranks apart.
 _RANK_SUFFIX: Final = re.compile(r"([ _:-]*((DP|TP|EP|PP)[_-]?#|\[rank ?#\]|rank[_-]?#))+$", re.I)
@@ -342,5 +343,4 @@ def _numbers(ranks: Sequence[Rank]) -> str:
     numbers = sorted(rank.number for rank in ranks if rank.number is not None)
     if len(numbers) < 2:
         return f"rank {numbers[0]}" if numbers else ""
-    is_row = numbers == list(range(numbers[0], numbers[-1] + 1))
-    return f"ranks {f'{numbers[0]}-{numbers[-1]}' if is_row else ', '.join(map(str, numbers))}"
+    return f"ranks {', '.join(runs(numbers))}"

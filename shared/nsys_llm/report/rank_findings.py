@@ -14,16 +14,13 @@ from nsys_llm.report.findings import CAPTURE, Finding, cells
 from nsys_llm.report.price import FEW_STEPS
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Case, Rule
-from nsys_llm.report.walls import Gpu
-from nsys_llm.view.text import format_count, listed, quoted, shortened
+from nsys_llm.view.text import gpus_words, quoted, ranks_words, shortened
 
 _COLUMNS: Final = (
     *("peers_n", "stage", "kernel", "kernel_pct", "more_pct", "late_ns", "chance", "steps_n"),
     *("late_steps_n", "less_steps_n", "requests_n", "peer_requests_n", "waiting_pct"),
     *("about_ns", "bound_ns"),
 )
-#: Names that a finding lists.
-_MOST: Final = 8
 _EVEN: Final = (
     "Give every rank as much: sequences of like length in each batch, layers or experts spread "
     "evenly."
@@ -36,7 +33,7 @@ _rule: Final = partial(
     "fewer than 20 steps) beyond the median peer",
     source=OURS,
     tables=("rank_verdicts", "wall"),
-    details="{more_pct} more compute than {beside}[, {late_ns} later a step][, on {host}].",
+    details="{more_pct:more} compute than {beside}[, {late_ns} later a step][, on {host}].",
     specificity=OF_RANK,
 )
 
@@ -66,9 +63,8 @@ RULES: Final = {
         ),
         _rule(
             id="less_work",
-            title="{Who} {have} less to compute than {their} peers in {less_steps_n} of "
-            "{steps_n:step}[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
-            details="Compute {more_pct:change} beside {beside}[, on {host}].",
+            title="{Who} {have} less to compute in {less_steps_n} of {steps_n:step}"
+            "[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
             threshold="in 90 % of the steps: less than 70 % of the requests of the others and less "
             "compute; where names tell no requests, in 20 steps and more, less than 70 % of their "
             "compute, or smaller grids in as many launches",
@@ -95,7 +91,7 @@ RULES: Final = {
         ),
         _rule(
             id="slow_host",
-            title="Machine[ {host}] is slow: ranks {ranks} compute[ {more_pct}] longer",
+            title="Machine[ {host}] is slow: {members} compute[ {more_pct}] longer",
             recommendation="Compare clocks, power limits, driver and firmware of this machine "
             "with those of the others, or leave it out.",
         ),
@@ -121,9 +117,8 @@ RULES: Final = {
             "worth 3 % of the span",
             cases={
                 "few": Case(
-                    title="Rank {ranks} comes late in {late_steps_n} of {steps_n:step}"
+                    title="{Who} comes late in {late_steps_n} of {steps_n:step}"
                     "[: others wait {about_ns}]",
-                    details="{more_pct} more compute than {beside}[, on {host}].",
                 )
             },
         ),
@@ -180,12 +175,11 @@ def _finding(rule: Rule, rows: Sequence[Record], tables: Tables) -> Finding:
     worst = max(rows, key=_most_ns)
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     ranks, is_stage = sorted({int(row["rank"]) for row in rows}), rule.id in STAGE_RULES
-    listed_ranks = listed([str(item) for item in ranks[:_MOST]])
-    host, kernel, peers = worst["host"], worst["kernel"], format_count(worst["peers_n"])
-    # Who pauses in some steps may come first in the others.
+    host, kernel = worst["host"], worst["kernel"]
+    # Who pauses in some steps may come first in the others; no mean is told of what few steps have.
     is_late = (worst["late_ns"] or 0.0) > 0
     is_few = 0 < (worst["late_steps_n"] or 0) <= FEW_STEPS and worst["about_ns"] is not None
-    left_out = set() if is_late else {"late_ns"}
+    left_out = {"late_ns"} if is_few or not is_late else set()
     # Who meets in collectives has a batch in common, or waits for who has more.
     alike = worst["late_ns"] is None and worst["requests_n"] == worst["peer_requests_n"]
     if _case(worst) is None and not alike:
@@ -196,10 +190,9 @@ def _finding(rule: Rule, rows: Sequence[Record], tables: Tables) -> Finding:
         case="few" if is_few else _case(worst),
         details="Its compute beside others is not known." if worst["more_pct"] is None else "",
         fields={
-            "ranks": listed_ranks,
-            "members": f"{'rank' if len(ranks) == 1 else 'ranks'} {listed_ranks}",
+            "members": ranks_words(ranks),
             "host": quoted(host) if host else None,
-            "beside": "the mean stage" if is_stage else f"the median of {peers} peers",
+            "beside": "the mean stage" if is_stage else "the median of its peers",
             "kernel": quoted(shortened(kernel)) if kernel else None,
             **_subjects(rows, worst, tables),
             **dict.fromkeys(left_out),
@@ -221,23 +214,17 @@ def _subjects(rows: Sequence[Record], worst: Record, tables: Tables) -> dict[str
     verdicts = tables["rank_verdicts"]
     several = set(verdicts.loc[verdicts.duplicated("rank"), "rank"].tolist())
 
-    def called(gpus: Sequence[Gpu]) -> str:
-        if several.isdisjoint(rank for rank, _ in gpus):
-            ranks = listed([str(rank) for rank, _ in gpus[:_MOST]])
-            return f"rank {ranks}" if len(gpus) == 1 else f"ranks {ranks}"
-        return listed([f"GPU {device_id} of rank {rank}" for rank, device_id in gpus[:_MOST]])
-
     gpus = sorted((int(row["rank"]), int(row["device_id"])) for row in rows)
     one = int(worst["rank"]), int(worst["device_id"])
-    who, has_several = called(gpus), one[0] in several
+    has_several = one[0] in several
+    who = gpus_words(gpus, with_devices=not several.isdisjoint(rank for rank, _ in gpus))
     are_several = len(gpus) > 1
     return {
         "who": who,
         "Who": f"{who[0].upper()}{who[1:]}",
         "have": "have" if are_several else "has",
         "run": "run" if are_several else "runs",
-        "their": "their" if are_several else "its",
-        "waiting": called([one]),
+        "waiting": gpus_words([one], with_devices=has_several),
         "Gpu": f"GPU {one[1]} of rank {one[0]}" if has_several else f"Rank {one[0]}'s GPU",
         "gpu": str(one[1]) if has_several else None,
     }

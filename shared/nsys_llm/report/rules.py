@@ -26,8 +26,8 @@ OURS: Final = "this project"
 #: Source of thresholds that its heuristics.py or report.py has.
 EXPLAINER: Final = "nsys-llm-explainer 0.1.0"
 #: How precisely a rule says why: of all of a class, of a class of the path or of one cause, of a
-#: rank, of a kernel of a rank, of steps with some batches, of when it is.
-OF_ALL, OF_CLASS, OF_RANK, OF_KERNEL, OF_BATCH, OF_TIME = range(6)
+#: rank, of a kernel of a rank, of when it is, of steps with some batches.
+OF_ALL, OF_CLASS, OF_RANK, OF_KERNEL, OF_TIME, OF_BATCH = range(6)
 #: What to record is as the rule says.
 OF_RULE: Final = "of the rule"
 #: Where the first sentence of a template ends.
@@ -84,7 +84,7 @@ class Rule:
         record: What to record next time to know more: flags of `nsys profile`, and nothing else.
         window_shows: What there is to see in the window of a finding, in few words.
         cases: What it says in special cases, by their names.
-        specificity: How precisely it says why: `OF_ALL` to `OF_TIME`. Of
+        specificity: How precisely it says why: `OF_ALL` to `OF_BATCH`. Of
             findings of one opportunity the highest speaks.
     """
 

@@ -16,7 +16,7 @@ from nsys_llm.report.group_words import group_of_ranks
 from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
-from nsys_llm.view.text import listed
+from nsys_llm.view.text import ranks_words
 
 #: Part of what ranks lose beyond others, and of its own loss, from which a rank is named alone; of
 #: the largest loss, from which others are named with it; and how many of them by number. Ours.
@@ -179,7 +179,7 @@ def host_subject(
     if len(late) == 1:
         whose, who = (f"{rank} {gpu[0]}'s host" for rank in ("Rank", "rank"))
         return {"whose": whose, "who": who, "hosts": f"{whose}:", "its": "its"}, ()
-    names = f"ranks {listed([*map(str, late)])}"
+    names = ranks_words(late)
     if len(late) > _MOST_NAMED:
         names = f"{len(late)} of {len(every)} ranks"
     if late == every:

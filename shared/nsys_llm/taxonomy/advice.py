@@ -1,4 +1,4 @@
-"""What to do about a host that is late, by what it does there: `data/advice.json`."""
+"""What to do about hosts, communication and copies, by what these are: `data/advice.json`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def advice_on(**known: str | None) -> str | None:
     """Return the advice of the first row all of whose patterns occur; None where none does.
 
     Args:
-        known: Names by what they are of: `range` (NVTX), `call` (CUDA), `state` and `function` of a
-            thread, and whether it has `many` or `few` launches; what is not known matches nothing.
+        known: What is known of it, by the keys of the table; a key that is not, or is None, matches
+            nothing.
     """
     for when, advice in _rows():
         if all(known.get(key) and pattern.search(known[key] or "") for key, pattern in when):

@@ -34,6 +34,7 @@ _COLORS: Final = (
     "#a8a8d8",
     "#c8c0b0",
     "#7a4a1e",
+    "#e7298a",
 )
 
 #: Where nothing is known, or there is nothing to tell apart.
@@ -75,8 +76,8 @@ _FIXED: Final = {
     **{
         "load": 12,
         "no_work": 18,
-        "other_process": 19,
-        "start_up": 11,
+        "other_process": 20,
+        "start_up": 19,
         "fused": 14,
         "fused_communication": 14,
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 from .kernel_names import kernel_label
@@ -31,6 +31,8 @@ _UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _NAME_OR_NEXT: Final = re.compile(r"`[^`]*`|(?<=\.)(?<!\bvs\.)(\s+)(?=[A-Z`])")
 #: The first text in a range's name that is JSON, or what Python prints likewise.
 _FIRST_TEXT: Final = re.compile(r"""\s*(?:\{.*?:|\[)\s*["']([^"']+)["']""")
+#: Ranks, or stretches of their numbers, that a sentence lists.
+_MOST_RANKS: Final = 4
 #: Ratios from which on a change is a factor.
 _TIMES: Final = 3.0
 
@@ -52,6 +54,38 @@ def counted(n: int, noun: str, many: str | None = None) -> str:
 def listed(parts: list[str]) -> str:
     """Return parts as a sentence has them: `a, b and c`; there is at least one."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+
+
+def runs(numbers: Sequence[int]) -> list[str]:
+    """Return sorted numbers as ranges: `0-3` and `8`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return [str(low) if low == high else f"{low}-{high}" for low, high in parts]
+
+
+def ranks_words(ranks: Iterable[int]) -> str:
+    """Return ranks as a sentence has them: `rank 3`, `ranks 2 and 5`, `ranks 0-7`, `19 ranks`.
+
+    Few of them keep their order.
+    """
+    numbers = list(ranks)
+    few = len(numbers) <= _MOST_RANKS
+    parts = [*map(str, numbers)] if few else runs(sorted(numbers))
+    if len(parts) > _MOST_RANKS:
+        return f"{len(numbers)} ranks"
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listed(parts)}"
+
+
+def gpus_words(gpus: Sequence[tuple[int, int]], *, with_devices: bool) -> str:
+    """Return GPUs, pairs of rank and device, as a sentence has them: `GPU 3 of rank 0`."""
+    if not with_devices:
+        return ranks_words(sorted({rank for rank, _ in gpus}))
+    named = [f"GPU {device_id} of rank {rank}" for rank, device_id in gpus]
+    return listed(named) if len(named) <= _MOST_RANKS else counted(len(named), "GPU")
 
 
 def format_ns(value_ns: float | None) -> str:

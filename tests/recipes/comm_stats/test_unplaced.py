@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -9,7 +10,7 @@ from quick_run import quick
 from rank_world import ATTENTION, GEMM, SEND_RECV, RankWorld
 
 
-def forward(folder, computes_ns, *, messages_n=8, apart_ns=0):
+def forward(folder, computes_ns, *, messages_n=8, apart_ns=0, one_process=False):
     """Write a pipeline of forward passes.
 
     Args:
@@ -18,7 +19,7 @@ def forward(folder, computes_ns, *, messages_n=8, apart_ns=0):
             all ranks exchange after each slot.
     """
     dice, stages_n = random.Random(1), len(computes_ns)
-    world = RankWorld(stages_n)
+    world = RankWorld(stages_n, one_process=one_process)
     for step in range(12):
         world.begin(lambda _, step=step: f"step {step}")
         for slot in range(messages_n + (stages_n - 1) * bool(apart_ns)):
@@ -84,3 +85,12 @@ def test_a_pipeline_that_is_matched_is_told_as_such(tmp_path):
     tables = quick("comm_stats", world.write(tmp_path))
     assert not tables["exchanges"]["unplaced"].any()
     assert "unplaced_pipeline" not in set(tables["findings"]["rule"])
+
+
+def test_of_gpus_of_one_process_the_one_that_computes_most_is_named(tmp_path):
+    title, row = found(
+        forward(tmp_path, [150_000, 150_000, 210_000, 150_000], apart_ns=90_000, one_process=True)
+    )
+    assert title.startswith("One GPU is heavier: GPU 2 of rank 0 computes ")
+    numbers = {cell["name"]: cell["value"] for cell in json.loads(row["evidence"])}
+    assert numbers["heavy_pct"] == pytest.approx(1.4 * numbers["others_pct"], rel=0.02)

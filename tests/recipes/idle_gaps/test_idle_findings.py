@@ -69,6 +69,86 @@ def test_short_gaps_before_late_launches_are_launch_bound(tmp_path):
     assert "CUDA graphs" in finding.recommendation
 
 
+def phases(name, *, drafted_n):
+    """Return 4 steps of 60 launches 15 us apart, of which the first are in a range."""
+    trace, step_ns = TraceBuilder(), 60 * 45 * US
+    busy(trace, 240, 15 * US, 30 * US)
+    for at in range(0, 4 * step_ns, step_ns):
+        middle = at + drafted_n * 45 * US
+        trace.nvtx("execute_context_0(0)_generation_2(2)", at - 8 * US, at + step_ns - 9 * US)
+        trace.nvtx(name, at - 7 * US, middle - 8 * US)
+        trace.nvtx("gpu_model_runner: forward", middle - 7 * US, at + step_ns - 10 * US)
+    return trace
+
+
+def test_launches_that_come_too_slowly_are_told_with_their_phase(tmp_path):
+    tables = run_on(tmp_path, phases("gpu_model_runner: draft", drafted_n=50))
+    (finding,) = of_rule(tables, "launch_bound")
+    # 4 times 49 gaps in 240 kernels of 30 us and 239 gaps of 15 us; the 50th begins the range.
+    assert finding.title == (
+        "Rank 0's host launches too slowly: its GPU idles 33.2 % in short gaps, "
+        "27.3 % in `gpu_model_runner: draft`"
+    )
+    assert finding.recommendation.startswith("The drafter launches its kernels one by one")
+
+
+@pytest.mark.parametrize(
+    ("name", "drafted_n", "named"),
+    [("gpu_model_runner: draft", 10, "forward"), ("gpu_model_runner: sample", 50, "sample")],
+)
+def test_a_phase_that_launches_otherwise_is_no_drafter(tmp_path, name, drafted_n, named):
+    (finding,) = of_rule(run_on(tmp_path, phases(name, drafted_n=drafted_n)), "launch_bound")
+    assert finding.title.endswith(f"in `gpu_model_runner: {named}`")
+    assert finding.recommendation.startswith("Replay the step as CUDA graphs")
+
+
+def test_no_phase_is_named_where_none_has_half_of_the_short_gaps(tmp_path):
+    trace = busy(TraceBuilder(), 201, 15 * US, 30 * US)
+    for at in range(0, 201, 3):
+        trace.nvtx(f"part {chr(97 + at % 5)}", at * 45 * US - 8 * US, (at + 2) * 45 * US - 8 * US)
+    (finding,) = of_rule(run_on(tmp_path, trace), "launch_bound")
+    assert finding.title.endswith("in short gaps")
+
+
+def small_copies(trace, *, queued, kernels_n=0, copies_n=200):
+    """Add copies of 32 KB 4 us apart, launched before the first or each at the last moment."""
+    for nth in range(copies_n):
+        at = nth * 10 * US
+        lead = (-5 * US * (copies_n - nth), -5 * US * (copies_n - nth) + US)
+        launch = lead if queued else (at - 5 * US, at - US)
+        if nth % 10 < kernels_n:
+            trace.kernel("k", start_ns=at, duration_ns=6 * US, launch=launch)
+        else:
+            trace.memcpy("HtoD", start_ns=at, duration_ns=6 * US, size_bytes=1 << 15, launch=launch)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("queued", "rule", "title"),
+    [
+        (True, "queued_gaps", "Gaps between queued HtoD copies: 39.9 %"),
+        (
+            False,
+            "launch_bound",
+            "Rank 0's host launches too slowly: its GPU idles 39.9 % in short gaps between "
+            "HtoD copies",
+        ),
+    ],
+)
+def test_gaps_between_small_copies_are_none_between_kernels(tmp_path, queued, rule, title):
+    (finding,) = of_rule(run_on(tmp_path, small_copies(TraceBuilder(), queued=queued)), rule)
+    assert finding.title == title
+    assert finding.recommendation.startswith("Batch them")
+    assert finding.price.about_ns == 199 * 4 * US
+
+
+def test_a_few_copies_between_kernels_make_no_gaps_between_copies(tmp_path):
+    trace = small_copies(TraceBuilder(), queued=True, kernels_n=8)
+    (finding,) = of_rule(run_on(tmp_path, trace), "queued_gaps")
+    assert finding.title == "Gaps between queued kernels: 39.9 %"
+    assert finding.price.about_ns == 199 * 2 * US
+
+
 @pytest.mark.parametrize(
     ("gap_us", "severity"), [(10, None), (11, "low"), (32, "medium"), (115, "high")]
 )
@@ -202,6 +282,6 @@ def test_a_range_is_named_with_its_own_share_if_it_holds_half_of_the_idle_time(
         trace.nvtx(name, 3 * step * MS + MS, 3 * (step + 1) * MS - 6 * US)
     (finding,) = of_rule(run_on(tmp_path, trace), "host_work")
     assert finding.title.startswith("Rank 0's host is late: its GPU idles 64.5 %")
-    assert finding.title.endswith(", 38.6 % in `save_checkpoint`") == is_named
+    assert finding.title.endswith(", 38.7 % in `save_checkpoint`") == is_named
     assert ("Checkpoints are written" in finding.recommendation) == is_named
     assert "data loader" not in finding.recommendation

@@ -88,6 +88,19 @@ def test_one_line_of_launches_is_named_where_it_explains(
     assert recorded.dropna().tolist() == ([int(connections)] if connections else [])
 
 
+@pytest.mark.parametrize(("stream", "title"), [(7, "on the compute stream"), (21, "Exposed send")])
+def test_a_stream_computes_though_it_exchanges_as_often(tmp_path, stream, title):
+    # A layer of experts: as many exchanges as products; another stream packs what is sent.
+    trace = TraceBuilder()
+    for at in range(0, 40_000_000, 2_000_000):
+        trace.kernel(GEMM, start_ns=at, duration_ns=900_000)
+        if at % 4_000_000:
+            trace.kernel("pack", start_ns=at + 900_000, duration_ns=9_000, stream_id=21)
+        trace.kernel(SEND_RECV, start_ns=at + 1_000_000, duration_ns=900_000, stream_id=stream)
+    row, _ = exposed(tmp_path, trace)
+    assert title in row["title"]
+
+
 def test_several_operations_are_communication(tmp_path):
     trace = TraceBuilder()
     trace.kernel(GEMM, start_ns=0, duration_ns=1_000_000)

@@ -89,6 +89,8 @@ HOST = replayed("host", 30, rank=1, impact_ns=160)
             replayed("wait", 50, detail=SYNC),
         ),
         (PLACE, item("queued", 40, rank=None), item("host", 40, rank=2)),
+        (PLACE, RANK, item("rank", 300, rank=1, note="slow_gpu")),
+        (PLACE, RANK, item("rank", 44, rank=1, note="late_host")),
         (item("place", bound_ns=90, classes=("compute",), on=1), RANK, item("host", 40)),
         (item("place", bound_ns=90, classes=("compute",), on=2), PAUSES, RANK),
     ],

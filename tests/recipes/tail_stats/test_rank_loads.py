@@ -57,17 +57,18 @@ def told(recipe, folder):
     [
         ((32, 32, 32, 0), {}, "Rank 3 runs empty batches in 24 of 24 steps"),
         ((0, 32, 32, 0), {}, "Ranks 0 and 3 run empty batches in 24 of 24 steps"),
+        ((32, 0, 0, 0), {}, "Ranks 1, 2 and 3 run empty batches in 24 of 24 steps"),
         ((40, 40, 40, 6), {}, "Rank 3 has less to do: 6 requests a step, the others 40"),
         (
             (40, 40, 40, 6),
             {"name": "forward"},
-            "Rank 3 has less to compute than its peers in 24 of 24 steps",
+            "Rank 3 has less to compute in 24 of 24 steps",
         ),
         (
             # 80 % of their compute, in smaller grids.
             (40, 40, 40, 28),
             {"name": "forward", "grids": True},
-            "Rank 3 has less to compute than its peers in 24 of 24 steps",
+            "Rank 3 has less to compute in 24 of 24 steps",
         ),
     ],
 )
@@ -79,6 +80,13 @@ def test_who_constantly_has_less_to_do_is_a_cause(load, options, title, tmp_path
     assert row["waiting_pct"] > 10
     assert "collective_waits" not in titles
     assert verdicts["verdict"].dropna().unique().tolist() == ["less_work"]
+
+
+def test_only_steps_without_requests_are_called_empty(tmp_path):
+    folder = data_parallel(tmp_path, lambda r, s: 32 if r < 3 else 0 if s % 12 < 7 else 4)
+    titles, verdicts = told("tail_stats", folder)
+    assert titles["less_work"].startswith("Rank 3 runs empty batches in 14 of 24 steps ")
+    assert verdicts.loc[3, "less_steps_n"] == 14
 
 
 def test_who_constantly_has_more_to_do_is_named_with_its_requests(tmp_path):

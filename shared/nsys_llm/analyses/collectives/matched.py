@@ -23,6 +23,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets, one_clock
+from nsys_llm.view.text import runs
 
 #: Where a rank's clock comes from, for ranks that no collective links with others.
 _OFF: Final = "off"
@@ -246,7 +247,7 @@ def communicator(devices: Sequence[Device], owners: Sequence[int]) -> str:
             f"{devices[owner].rank.number}/{devices[owner].device_id}" for owner in owners
         )
     numbers = [-1 if number is None else number for number in ranks]
-    return _runs(numbers)
+    return ", ".join(runs(numbers))
 
 
 def _devices(
@@ -374,14 +375,3 @@ def _sources(fits: Sequence[ClockFit], otherwise: str) -> list[str]:
         "collectives" if fit.root != clock else "reference" if clock in linked else otherwise
         for clock, fit in enumerate(fits)
     ]
-
-
-def _runs(numbers: Sequence[int]) -> str:
-    """Return sorted numbers as ranges: `0-3, 8`."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

@@ -44,7 +44,7 @@ def host_part(view: RankView) -> HostPart | None:
     if not has_host_records(trace):
         return None
     steps = view.steps
-    places, threads = Places(view.marked, steps), ThreadStates(trace, view.host, view.records)
+    places, threads = view.places, ThreadStates(trace, view.host, view.records)
     sums = [
         _Sums(threads, places, ops.device_id, exposed)
         for ops, summed in zip(view.device_ops, view.gap_sums, strict=True)

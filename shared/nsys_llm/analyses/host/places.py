@@ -70,6 +70,10 @@ class Places:
         at_ns = np.sort(np.concatenate((spans[:, 0], *inside)), kind="stable")
         return at_ns, self._places(ranges, at_ns)
 
+    def names_at(self, thread: int, at_ns: IntArray) -> IntArray:
+        """Return in which of `names` a thread (globalTid) was at instants, ascending."""
+        return self._places(self._of_thread.get(thread, self._warm[:, :0]), at_ns) // len(PARTS)
+
     def _places(self, ranges: IntArray, at_ns: IntArray) -> IntArray:
         """Return where a thread with some ranges was at each instant."""
         opened_ns, _, name = _open(ranges, at_ns)

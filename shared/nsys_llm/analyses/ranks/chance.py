@@ -125,13 +125,18 @@ def _tests_of_blocks(beyond: FloatArray, length: int, alpha: float) -> list[Stan
 
 def others_beyond(values: npt.NDArray[Any]) -> FloatArray:
     """Return what each peer has beyond the median of the others, in each step; exact to 2**53."""
+    return np.asarray(values - of_others(values))
+
+
+def of_others(values: npt.NDArray[Any]) -> FloatArray:
+    """Return the median of the others, for each of at least two peers in each step."""
     ranked, peers_n = np.sort(values, axis=0), len(values)
     # Without a value itself, those above it move down by one.
     low, high = (
         np.where(values <= ranked[at], ranked[at + 1], ranked[at])
         for at in ((peers_n - 2) // 2, (peers_n - 1) // 2)
     )
-    return np.asarray(values - (low + high) / 2)
+    return np.asarray((low + high) / 2)
 
 
 def block_lengths(beyond: FloatArray) -> IntArray:

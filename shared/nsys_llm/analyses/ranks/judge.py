@@ -22,7 +22,6 @@ from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, Standing
 from nsys_llm.analyses.ranks.groups import Group
 from nsys_llm.analyses.ranks.lateness import Arrivals
-from nsys_llm.analyses.ranks.loads import usual
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
 from nsys_llm.analyses.ranks.schedule import Line
 from nsys_llm.analyses.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
@@ -264,17 +263,21 @@ class _Peer:
         requests = self._loads.requests
         if requests is None or verdict is None:
             return bool(self._loads.over[self._row])
-        own, others = requests[self._row].mean(), usual(requests)[self._row].mean()
+        own, others = requests[:, self._row].mean(axis=1)
         more = self._more_ns.sum() / max((self._compute_ns - self._more_ns).sum(), 1)
         return bool(own / max(others, 1.0) - 1 >= _EXPLAINS * more > 0)
 
     def _load(self) -> tuple[int, int | None, int | None]:
-        """Return in how many steps it had less to do, and the usual requests, its and theirs."""
-        less_n, requests = int(self._loads.less[self._row].sum()), self._loads.requests
+        """Return in how many steps it had less to do, and the usual requests, its and theirs.
+
+        Of one that usually has nothing, in how many it had nothing.
+        """
+        less, requests = self._loads.less[self._row], self._loads.requests
         if requests is None:
-            return less_n, None, None
-        own, others = requests[self._row], usual(requests)[self._row]
-        return less_n, round(float(np.median(own))), round(float(np.median(others)))
+            return int(less.sum()), None, None
+        usual_n = np.median(requests[:, self._row], axis=1)
+        less = less if usual_n[0] else requests[0, self._row] == 0
+        return int(less.sum()), *(math.ceil(n) for n in usual_n.tolist())
 
     def _waiting_pct(self) -> float | None:
         waiting_ns = self._job.waiting_ns.get(self._gpu.key)
@@ -292,15 +295,14 @@ class _Peer:
         if gpu.wall.communication_ns and (
             joined is None or any(joined[self._at] == joined[at] for at in others)
         ):
-            less_ns = -float(self._more_ns.sum()) * scale
+            usual_ns = np.median(self._group.compute_ns[~loads.under], axis=0)
+            less_ns = float((usual_ns - self._compute_ns).sum()) * scale
             return max(round(min(less_ns, gpu.wall.communication_ns)), 0) or None
         if loads.requests is None:
             return None
-        own_n, others_n = (
-            some[self._row].sum() for some in (loads.requests, usual(loads.requests))
-        )
+        own_n, others_n = loads.requests[:, self._row].sum(axis=1)
         own_ns = float(self._compute_ns.sum())
-        used = own_n * (own_ns - float(self._more_ns.sum())) / (others_n * own_ns)
+        used = own_n * (own_ns - float(self._more_ns.sum())) / max(others_n * own_ns, 1.0)
         return max(round((1.0 - used) * gpu.wall.span_ns), 0) or None
 
     def _paused(self) -> _Mask | None:

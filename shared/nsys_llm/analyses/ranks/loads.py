@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.ranks.chance import others_beyond
+from nsys_llm.analyses.ranks.chance import of_others
 from nsys_llm.analyses.ranks.peers import Gpu
 from nsys_llm.numeric.intervals import IntArray
 
@@ -37,13 +37,14 @@ class Loads:
     """What peers had to do.
 
     Attributes:
-        requests: Shape (peers, steps), in the batch of each step; None where names do not tell.
+        requests: Shape (2, peers, steps), in the batch of each step, and the median of the others;
+            None where names do not tell.
         less: Shape (peers, steps), where one had less to do, and computed less.
         under: Shape (peers,), who constantly has less.
         over: Who constantly has more, by the batches.
     """
 
-    requests: IntArray | None
+    requests: npt.NDArray[np.float64] | None
     less: _Mask
     under: _Mask
     over: _Mask
@@ -62,17 +63,22 @@ class Loads:
         """
         works = [gpus[at].work for at in members]
         told = [work.requests[steps] for work in works if work.requests is not None]
-        usual_ns = usual(compute_ns)
+        usual_ns = of_others(compute_ns)
         if len(told) == len(works) and min(some.min(initial=0) for some in told) >= 0:
             requests = np.array(told)
-            less = (requests < _LESS * usual(requests)) & (compute_ns < usual_ns)
-            more = (_LESS * requests > usual(requests)) & (compute_ns > usual_ns)
+            others = of_others(requests)
+            # Where most have nothing, so has the median of the others.
+            empty = (requests == 0) & (requests.max(axis=0) > 0)
+            less = (requests < _LESS * others) & (compute_ns < usual_ns)
+            less |= empty & (compute_ns < compute_ns.max(axis=0))
+            more = (_LESS * requests > others) & (compute_ns > usual_ns)
             under, over = (_constant(some, _LEAST_NAMED) for some in (less, more))
             if 2 * under.sum() >= len(works):
                 # Half have less than the others: only who has nothing is the exception.
-                under &= (requests == 0).mean(axis=1) >= _CONSTANT
+                under &= _constant(empty, _LEAST_NAMED)
+                under &= not under.all()
                 over &= not under.any()
-            return cls(requests, less, under, over)
+            return cls(np.array([requests, others]), less, under, over)
         less = compute_ns < _LESS * usual_ns
         small = _small_grids([gpus[at] for at in members])
         less[small] = (compute_ns < _SHORTER * usual_ns)[small]
@@ -81,11 +87,6 @@ class Loads:
         under = _constant(less, _LEAST_STEPS) & meet & (len(facts) == 1)
         under &= 2 * under.sum() < len(works)
         return cls(None, less, under, np.zeros_like(under))
-
-
-def usual(values: IntArray) -> npt.NDArray[np.float64]:
-    """Return the median of the others, for each peer in each step."""
-    return np.asarray(values - others_beyond(values))
 
 
 def _constant(some: _Mask, least_n: int) -> _Mask:
@@ -104,8 +105,9 @@ def _small_grids(gpus: Sequence[Gpu]) -> _Mask:
         np.array([[gpu.kernels.get(name, (0, 0))[at] for name in names] for gpu in gpus])
         for at in (0, 1)
     )
-    blocks = np.array([[gpu.blocks.get(name, 0) for name in names] for gpu in gpus])
-    others_n, others_ns, others = usual(own_n), usual(time_ns), usual(blocks)
+    every = [gpu.blocks for gpu in gpus]
+    blocks = np.array([[some.get(name, 0) for name in names] for some in every])
+    others_n, others_ns, others = of_others(own_n), of_others(time_ns), of_others(blocks)
     same = (np.abs(own_n - others_n) <= _SAME_LAUNCHES * others_n).all(axis=1)
     part = np.minimum(blocks / np.maximum(others, 1), 1)
     left = (part * others_ns).sum(axis=1) / np.maximum(others_ns.sum(axis=1), 1)

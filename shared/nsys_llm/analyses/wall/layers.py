@@ -184,17 +184,20 @@ def _device_layers(
 def _beside_compute(
     trace: RankTrace, device: int, reported: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Return of each communication kernel of a device whether its stream has more of the others."""
+    """Return of each communication kernel of a device whether its stream is one that computes.
+
+    It has more of the other kernels than of these, or most of all others of the device.
+    """
     kernels = trace.unfiltered["kernels"]
-    here = reported & (kernels["device_id"] == device)
+    on_device = kernels["device_id"] == device
+    here = reported & on_device
     if "stream_id" not in kernels or not here.any():
         return np.zeros(np.count_nonzero(here), dtype=bool)
     stream = kernels["stream_id"]
     used, of_stream, talks_n = np.unique(stream[here], return_inverse=True, return_counts=True)
-    every_n = [
-        np.count_nonzero((stream == some) & (kernels["device_id"] == device)) for some in used
-    ]
-    return (np.array(every_n) > 2 * talks_n)[of_stream]
+    every_n = [np.count_nonzero((stream == some) & on_device) for some in used]
+    others_n, all_n = np.array(every_n) - talks_n, np.count_nonzero(on_device & ~reported)
+    return ((others_n > talks_n) | (2 * others_n > all_n))[of_stream]
 
 
 @dataclass(frozen=True)

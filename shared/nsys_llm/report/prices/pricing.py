@@ -141,7 +141,9 @@ class _Prices:
             "host_part": _Size((wall.IDLE,), time_ns, sure_ns),
             "microbatches": _Size((wall.COMMUNICATION, wall.IDLE), time_ns, _HALF * sure_ns),
             "experts": _Size((wall.COMMUNICATION,), time_ns, sure_ns),
-            "queued": _Size((wall.IDLE,), queued_ns, None if name else _HALF * queued_ns),
+            "queued": _Size(
+                (wall.IDLE,), queued_ns, {None: _HALF * queued_ns, "copies": queued_ns}.get(name)
+            ),
             "idle": _Size((wall.IDLE,), caused_ns, caused_ns),
             "roofline": _Size(change.wall_classes, time_ns, sure_ns),
             "known": _Size(change.wall_classes, time_ns, sure_ns),
