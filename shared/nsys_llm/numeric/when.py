@@ -263,7 +263,7 @@ def _is_level(fit: _Level, step: float, least: tuple[float, float]) -> bool:
         return False
     edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
     # Of two lengths that take turns at random, some part has more of one.
-    places_n = values.size ** edges.size
+    places_n = values.size**edges.size
     if not nearer.all() and places_n * _mixed_chance(nearer, inside) > least[0] * _ALPHA_MIXED:
         return False
     for edge in edges.tolist():
