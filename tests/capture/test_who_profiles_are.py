@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from nsys_llm.capture.identity import Member, Session, earlier_runs, folded, groups_of
+from nsys_llm.capture.identity import (
+    Member,
+    Session,
+    earlier_runs,
+    folded,
+    gpu_neighbors,
+    groups_of,
+)
 from nsys_llm.trace.identity import RankKey
 
 S = 1_000_000_000
@@ -126,6 +135,44 @@ def test_where_nothing_is_matched_whoever_communicates_may_be_one_job():
     assert groups(members, matched=False) == ["ab"]
     apart = [member("a", step=PROMPTS, communicates=True), member("b", step=TOKENS)]
     assert len(groups(apart, matched=False)) == 2
+
+
+def test_who_tells_nothing_of_its_steps_makes_no_group_of_two():
+    read, write = (
+        [member(name, step=step) for name in names]
+        for names, step in (("ab", PROMPTS), ("cd", TOKENS))
+    )
+    unknown = [member("e", step=None), member("f", step=VLLM)]
+    assert groups([*read, *write, *unknown], unplaced="abcdef") == ["abef", "cd"]
+
+
+@pytest.mark.parametrize("of_each", [0, 1])
+def test_thousands_of_ranks_are_grouped_at_once(of_each):
+    members = [
+        member(f"m{number}", program=f"program{number * of_each}", step=TOKENS, rank=number % 9)
+        for number in range(2_000)
+    ]
+    begin = time.process_time()
+    assert set(groups_of(members, [], {one.key for one in members}).values()) == {0}
+    assert len(set(groups_of(members, [], ()).values())) == (2_000 if of_each else 1)
+    assert time.process_time() - begin < 1
+
+
+@pytest.mark.parametrize(
+    ("other", "shared"),
+    [
+        ({}, True),
+        ({"start_s": 60}, False),
+        ({"start_s": None}, False),  # nobody knows when
+        ({"gpus": frozenset({"uuid2"})}, False),
+    ],
+)
+def test_a_gpu_is_shared_by_who_surely_has_it_at_one_time(other, shared):
+    known = {"gpus": frozenset({"uuid1"}), "host": "pod1"}
+    members = [member("a", **known), member("b", **{**known, "host": "pod2", **other})]
+    assert [one.key.path for one, _ in gpu_neighbors(members)] == (
+        [one.key.path for one in members] if shared else []
+    )
 
 
 @pytest.mark.parametrize(

@@ -134,3 +134,11 @@ def test_ranks_that_do_not_meet_lose_the_sum():
     some = courses(noisy(3, 2) + np.array([event, event]), 1.0, 8)
     assert shared(some, meet=False).job.excess.sum() == pytest.approx(10, abs=0.2)
     assert shared(some).job.excess.sum() == pytest.approx(5, abs=0.2)
+
+
+@pytest.mark.parametrize("n", [16, 24])
+def test_steps_of_two_lengths_that_chance_mixes_are_no_level(n):
+    dice = np.random.default_rng(3)
+    mixed = 0.5 + dice.normal(0, 0.01, (400, n)) + 0.2 * (dice.random((400, n)) < 0.5)
+    told = [courses(mixed[at : at + 4], 1.0, 16) for at in range(0, 400, 4)]
+    assert sum(any(some.kind != STEADY for some in of_job) for of_job in told) <= 1

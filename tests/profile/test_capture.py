@@ -196,3 +196,16 @@ def test_gpus_are_known_by_both_tables_of_them_and_slices_by_their_own_id(tmp_pa
     profile.drop_table("TARGET_INFO_CUDA_DEVICE")
     (tmp_path / "bare").mkdir()
     assert facts_of(write(profile, tmp_path / "bare", kind)).gpu_of == {}
+
+
+def test_places_of_gpus_are_those_of_one_machine(tmp_path):
+    found = []
+    for host in ("node1", "node2"):
+        profile = TraceBuilder(hostname=host).process(pid=7).kernel("k", start_ns=1, duration_ns=1)
+        path = write(profile, tmp_path, "sqlite", host)
+        with closing(sqlite3.connect(path)) as database:
+            for table in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"):
+                database.execute(f"UPDATE {table} SET uuid = ''")
+            database.commit()
+        found.append(facts_of(path).gpu_of[7, 0])
+    assert len(set(found)) == 2

@@ -50,3 +50,13 @@ def test_a_path_that_is_not_there_is_said(tmp_path, capsys):
     code, _, told = checked(capsys, tmp_path / "nothing.sqlite")
     assert code == 2
     assert "does not exist" in told
+
+
+def test_ranks_that_see_all_gpus_share_none(tmp_path, capsys):
+    for rank in range(2):
+        trace = TraceBuilder().process(pid=5 + rank, gpu_ids=(0, 1))
+        trace.kernel("gemm", start_ns=MS, duration_ns=MS, pid=5 + rank, device_id=rank)
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    code, shown, _ = checked(capsys, tmp_path)
+    assert code == 0
+    assert "Nothing is missing" in shown

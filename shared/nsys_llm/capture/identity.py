@@ -7,8 +7,9 @@ for nor against anything.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -27,6 +28,8 @@ _POSITION: Final = re.compile(r"^\d+:")
 _RANK_IN_LABEL: Final = re.compile(
     r"([ ._/-]*(rank|dp|tp|ep|gpu|worker)[ ._-]?\d+|[ ._/-]+\d+)?(\.pid\d+)?$", re.I
 )
+
+_Step = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Member:
     rank: int | None
     session: Session | None
     said_rank: int | None = None
-    step: tuple[str, str | None] | None = None
+    step: _Step | None = None
     busy_ns: int = 0
     communicates: bool = False
     namespace: str | None = None
@@ -73,10 +76,13 @@ class Member:
         return self.host, self.namespace, self.key.global_pid
 
     def shares_gpu(self, other: Member) -> bool:
-        """Return whether both use one GPU at the same time, which no two ranks of NCCL can."""
+        """Return whether both use one GPU, surely at one time, which no two ranks of NCCL can."""
         talk = self.communicates and other.communicates
         is_same = self.process == other.process
-        return bool(self.gpus & other.gpus) and self.meets(other) and not (talk or is_same)
+        timed = self.key.path == other.key.path or None not in (self.session, other.session)
+        return (
+            bool(self.gpus & other.gpus) and timed and self.meets(other) and not (talk or is_same)
+        )
 
     def meets(self, other: Member) -> bool:
         """Return whether both were recorded at the same time, as far as profiles tell."""
@@ -96,8 +102,7 @@ def member(profile: ProfileOutcome, rank: RankOutcome) -> Member:
     if facts is None:
         return Member(key, None, None, frozenset(), None, None)
     pid, walls, step = pid_of(key.global_pid), rank.wall.devices, rank.wall.step
-    used = set(rank.device_ids) or {device for owner, device in facts.gpu_of if owner == pid}
-    gpus = (facts.gpu_of.get((pid, device)) for device in used if pid is not None)
+    gpus = (facts.gpu_of.get((pid or 0, device)) for device in rank.device_ids)
     last_ns = max((wall.span_end_ns or 0 for wall in walls), default=0)
     return Member(
         key=key,
@@ -117,6 +122,18 @@ def member(profile: ProfileOutcome, rank: RankOutcome) -> Member:
 def _session(facts: CaptureFacts, last_ns: int) -> Session | None:
     start_ns, length_ns = facts.utc_epoch_ns, facts.duration_ns or last_ns
     return None if start_ns is None or not length_ns else Session(start_ns, start_ns + length_ns)
+
+
+def gpu_neighbors(members: Iterable[Member]) -> Iterator[tuple[Member, list[Member]]]:
+    """Yield who shares a GPU at one time, with those that they share it with."""
+    users: dict[str, list[Member]] = {}
+    for one in members:
+        for gpu in one.gpus:
+            users.setdefault(gpu, []).append(one)
+    for one in members:
+        near = {it.key: it for gpu in one.gpus for it in users[gpu] if it is not one}
+        if others := [it for it in near.values() if one.shares_gpu(it)]:
+            yield one, others
 
 
 def earlier_runs(members: Sequence[Member]) -> list[list[str]]:
@@ -168,21 +185,52 @@ def groups_of(
         met: Who has matched collectives together.
         unplaced: Who communicates with partners that are not known: with each other, it may be.
     """
-    groups = _connected(members, met, unplaced)
-    whole = [group for group in groups if len(group) > 1]
-    for group in sorted((it for it in groups if len(it) == 1), key=_busy_ns, reverse=True):
-        for other in sorted(whole, key=_busy_ns, reverse=True):
-            if _may_join(group[0], other):
-                other += group
-                break
-        else:
-            whole.append(group)
-    ordered = sorted(whole, key=_busy_ns, reverse=True)
-    return {it.key: number for number, group in enumerate(ordered) for it in group}
+    connected = _connected(members, met, unplaced)
+    whole = [_Group(some) for some in connected if len(some) > 1]
+    by_program: dict[str | None, list[_Group]] = {}
+    for group in whole:
+        for program in group.programs:
+            by_program.setdefault(program, []).append(group)
+    alone = (some[0] for some in connected if len(some) == 1)
+    for one in sorted(alone, key=lambda it: it.busy_ns, reverse=True):
+        near = whole
+        if one.program is not None:
+            near = [*by_program.get(one.program, ()), *by_program.get(None, ())]
+        fit = max(
+            (group for group in near if group.takes(one)), key=lambda it: it.busy_ns, default=None
+        )
+        if fit is None:
+            fit = _Group([])
+            whole.append(fit)
+        if one.program not in fit.programs:
+            by_program.setdefault(one.program, []).append(fit)
+        fit.add(one)
+    ordered = sorted(whole, key=lambda it: it.busy_ns, reverse=True)
+    return {it.key: number for number, group in enumerate(ordered) for it in group.members}
 
 
-def _busy_ns(group: Sequence[Member]) -> int:
-    return sum(it.busy_ns for it in group)
+class _Group:
+    """Members of one group, and what they have in common."""
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        self.members: list[Member] = []
+        self.programs: set[str | None] = set()
+        self.busy_ns = 0
+        self._steps: set[_Step | None] = set()
+        for one in members:
+            self.add(one)
+
+    def add(self, one: Member) -> None:
+        """Make a process one of them."""
+        self.members.append(one)
+        self.programs.add(one.program)
+        self.busy_ns += one.busy_ns
+        self._steps.add(one.step)
+
+    def takes(self, one: Member) -> bool:
+        """Return whether a process of such a program may be one of them."""
+        steps = all(_agree_on_steps(one.step, step) for step in self._steps)
+        return steps and any(_at_once(one, other) for other in self.members)
 
 
 def _connected(
@@ -191,20 +239,14 @@ def _connected(
     unplaced: Collection[RankKey],
 ) -> list[list[Member]]:
     talking = [it for it in members if it.key in unplaced]
-    may_meet = (
-        (one.key, other.key)
-        for at, one in enumerate(talking)
-        for other in talking[:at]
-        if _agree_on_steps(one.step, other.step) and _at_once(one, other)
-    )
     first: dict[RankKey, RankKey] = {it.key: it.key for it in members}
 
     def root(key: RankKey) -> RankKey:
         while first[key] != key:
-            key = first[key]
+            first[key] = key = first[first[key]]
         return key
 
-    for together in chain(met, may_meet):
+    for together in chain(met, _may_meet(talking)):
         known = [root(key) for key in together if key in first]
         for key in known[1:]:
             first[root(key)] = root(known[0])
@@ -214,17 +256,38 @@ def _connected(
     return list(found.values())
 
 
-def _may_join(one: Member, group: Sequence[Member]) -> bool:
-    return (
-        any(_agree(one.program, other.program) for other in group)
-        and all(_agree_on_steps(one.step, other.step) for other in group)
-        and any(_at_once(one, other) for other in group)
-    )
+def _may_meet(members: Iterable[Member]) -> Iterator[list[RankKey]]:
+    """Yield who of some processes may communicate with each other.
+
+    Those of which less is known of their steps go with the most of those that they agree with.
+    """
+    by_step: dict[_Step | None, list[Member]] = {}
+    for one in members:
+        by_step.setdefault(one.step, []).append(one)
+    for step in sorted(by_step, key=lambda it: (it is None, it is not None and it[1] is None)):
+        others = [it for it in by_step if it != step and _agree_on_steps(step, it)]
+        if others and (step is None or step[1] is None):
+            most = max(others, key=lambda it: sum(one.busy_ns for one in by_step[it]))
+            by_step[most] += by_step.pop(step)
+    for some in by_step.values():
+        yield from _at_one_time(some)
 
 
-def _agree_on_steps(
-    one: tuple[str, str | None] | None, other: tuple[str, str | None] | None
-) -> bool:
+def _at_one_time(members: Sequence[Member]) -> Iterator[list[RankKey]]:
+    """Yield the parts of some processes that `_at_once` connects."""
+    if len({it.rank for it in members} - {None}) > 1:
+        yield [it.key for it in members if it.rank is not None]
+    timed = [(it.session, it.key) for it in members if it.session is not None]
+    if len(timed) < len(members):
+        yield [it.key for it in members]
+    latest_ns, last = -math.inf, None
+    for session, key in sorted(timed, key=lambda pair: (pair[0].start_ns, pair[1])):
+        if last is not None and session.start_ns < latest_ns:
+            yield [last, key]
+        latest_ns, last = max(latest_ns, session.end_ns), key
+
+
+def _agree_on_steps(one: _Step | None, other: _Step | None) -> bool:
     if one is None or other is None:
         return True
     return one[0] == other[0] and _agree(one[1], other[1])

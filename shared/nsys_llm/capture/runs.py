@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from nsys_llm.capture.identity import Member, earlier_runs, member, without_rank
+from nsys_llm.capture.identity import Member, earlier_runs, gpu_neighbors, member, without_rank
 from nsys_llm.trace.identity import RankKey, clock_offsets
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.statements import Statement
@@ -57,12 +57,11 @@ def profiles_beside(
     """
     facts = {profile.path: profile.facts for profile in profiles if profile.facts is not None}
     offset_ns, _ = clock_offsets(facts)
-    members = [one for one in members_of(profiles) if one.key.path in offset_ns and one.gpus]
+    members = [one for one in members_of(profiles) if one.key.path in offset_ns]
     beside: dict[str, set[str]] = {}
-    for one in members:
-        for other in members:
-            places = {(it.key.side, it.key.path) for it in (one, other)}
-            if len(places) > 1 and one.key.side == other.key.side and one.shares_gpu(other):
+    for one, others in gpu_neighbors(members):
+        for other in others:
+            if other.key.path != one.key.path and other.key.side == one.key.side:
                 beside.setdefault(one.key.path, set()).add(other.key.path)
     return {
         path: tuple((other, offset_ns[other] - offset_ns[path]) for other in sorted(others))
@@ -83,10 +82,11 @@ def with_ranks_twice(
     sizes = [profile.facts.world_size for profile in profiles if profile.facts is not None]
     if group_of is None and any(size is not None and size < len(sizes) for size in sizes):
         return tuple(profiles)
+    name_of = _name_groups(profiles)
     said: dict[tuple[object, int], list[str]] = {}
     for one in members_of(profiles):
         if one.said_rank is not None:
-            group = _name_group(one, profiles) if group_of is None else group_of.get(one.key)
+            group = name_of[one.key.path] if group_of is None else group_of.get(one.key)
             said.setdefault((group, one.said_rank), []).append(one.key.path)
     twice = {
         path: Statement(RANK_TWICE, len(set(paths)), name=f"rank {rank}")
@@ -104,24 +104,21 @@ def with_ranks_twice(
 
 def with_shared_gpus(profiles: Sequence[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
     """Return profiles whose processes say that others use their GPU at the same time."""
-    members = members_of(profiles)
     said: dict[str, list[Statement]] = {}
-    for one in members:
-        others_n = sum(one.shares_gpu(it) for it in members if it is not one)
-        if others_n:
-            shared = Statement(SHARED_GPU, 1 + others_n, process=one.key.global_pid)
-            said.setdefault(one.key.path, []).append(shared)
+    for one, others in gpu_neighbors(members_of(profiles)):
+        shared = Statement(SHARED_GPU, 1 + len(others), process=one.key.global_pid)
+        said.setdefault(one.key.path, []).append(shared)
     return tuple(
         replace(profile, statements=(*profile.statements, *said.get(profile.path, ())))
         for profile in profiles
     )
 
 
-def _name_group(one: Member, profiles: Sequence[ProfileOutcome]) -> str:
-    """Return its profile's label without the rank, where that tells groups; else an empty text."""
+def _name_groups(profiles: Sequence[ProfileOutcome]) -> dict[str, str]:
+    """Return profiles' labels without ranks by path, where these tell groups; else empty texts."""
     stems = {profile.path: without_rank(profile.label) for profile in profiles}
-    several = min(Counter(stems.values()).values()) > 1
-    return stems[one.key.path] if several else ""
+    several = min(Counter(stems.values()).values(), default=0) > 1
+    return stems if several else dict.fromkeys(stems, "")
 
 
 def comparison(earlier: Sequence[str], newest: Sequence[str]) -> str:

@@ -32,6 +32,7 @@ _LEAST_STEPS: Final = 5
 _LEAST_CHANGE: Final = 0.05
 _LEAST_MADS: Final = 3.0
 _ALPHA_LEVEL: Final = 5e-4
+_ALPHA_MIXED: Final = 1e-2
 #: Part of a change that is there within five steps: what comes slowly is no change of level.
 _SHARP: Final = 0.6
 #: Part of the steps of a level that are nearer to it than to the other.
@@ -261,6 +262,10 @@ def _is_level(fit: _Level, step: float, least: tuple[float, float]) -> bool:
     if min(nearer[inside].mean(), nearer[~inside].mean()) < _OF_ITS_LEVEL:
         return False
     edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
+    # Of two lengths that take turns at random, some part has more of one.
+    places_n = values.size**edges.size
+    if not nearer.all() and places_n * _mixed_chance(nearer, inside) > least[0] * _ALPHA_MIXED:
+        return False
     for edge in edges.tolist():
         before, after = values[max(edge - _LEAST_STEPS, 0) : edge], values[edge:][:_LEAST_STEPS]
         if abs(float(np.median(after) - np.median(before))) < _SHARP * change:
@@ -279,6 +284,18 @@ def _is_level(fit: _Level, step: float, least: tuple[float, float]) -> bool:
     error = math.sqrt(sum(spreads) / worth)
     alpha = least[0] * _ALPHA_LEVEL * (_TWO_SIDED_ALPHA if edges.size > 1 else 1.0)
     return not error or 2 * student_tail(apart / error, freedom) <= alpha
+
+
+def _mixed_chance(nearer: _Mask, inside: _Mask) -> float:
+    """Return how likely so few steps are of the other level if chance puts all where they are."""
+    n, part_n = inside.size, int(inside.sum())
+    there_n = int((nearer & inside).sum())
+    like_n = there_n + int((~nearer & ~inside).sum())
+    ways = sum(
+        math.comb(like_n, some) * math.comb(n - like_n, part_n - some)
+        for some in range(there_n, min(like_n, part_n) + 1)
+    )
+    return ways / math.comb(n, part_n)
 
 
 def _exact(row: FloatArray, edges: IntArray, above: _Mask, middle: float) -> _Mask:

@@ -76,7 +76,7 @@ class CaptureFacts:
         pid_namespace: In which process ids are unique, as the machine calls it.
         duration_ns: Length of the session.
         gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
-            sits in the machine. Only what the profile says: a device id alone is no GPU.
+            sits in which machine. Only what the profile says: a device id alone is no GPU.
         world_size: How many ranks the launched command's job has.
         max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
         unknown_tables: What is there in a form not known, see `profile.unknown_tables`.
@@ -165,7 +165,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
         pid_namespace=system.get("SystemUID") or None,
         duration_ns=_duration_ns(profile),
-        gpu_of=_gpu_of(profile),
+        gpu_of=_gpu_of(profile, system.get("Hostname") or ""),
         world_size=_numbers(variables, (WORLD_SIZE,)).get(WORLD_SIZE),
         max_connections=int(lines) if re.fullmatch("[0-9]{1,3}", lines) else None,
         unknown_tables=unknown_tables(profile),
@@ -196,7 +196,7 @@ def _duration_ns(profile: ParquetProfile | SqliteProfile) -> int | None:
     return int(lengths.max()) if lengths.size and lengths.max() > 0 else None
 
 
-def _gpu_of(profile: ParquetProfile | SqliteProfile) -> dict[tuple[int, int], str]:
+def _gpu_of(profile: ParquetProfile | SqliteProfile, host: str) -> dict[tuple[int, int], str]:
     """Return the GPU of each device of each process, where both tables of them tell it."""
     if not (profile.has("cuda_devices") and profile.has("gpus")):
         return {}
@@ -204,7 +204,7 @@ def _gpu_of(profile: ParquetProfile | SqliteProfile) -> dict[tuple[int, int], st
     columns = (gpus[name].tolist() for name in ("gpu_id", "text", "uuid", "bus"))
     # Slices of a GPU sit in one place.
     name_of = {
-        gpu: uuid or (None if " MIG " in (model or "") else bus)
+        gpu: uuid or (bus and " MIG " not in (model or "") and f"{host} {bus}")
         for gpu, model, uuid, bus in zip(*columns, strict=True)
     }
     rows = read_table(profile, "cuda_devices", ("pid", "device_id", "gpu_id", "uuid"))

@@ -28,7 +28,7 @@ from nsys_llm.run.guard import RunOutcome
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
 from nsys_llm.trace.rank_sets import number_sides
-from nsys_llm.trace.selection import gpu_processes
+from nsys_llm.trace.selection import gpu_processes, used_devices
 from nsys_llm.trace.sound_rows import recorded_ns
 from nsys_llm.view.text import spans
 
@@ -81,7 +81,7 @@ def _outcome(profile: ProfileInput, export_dir: str | None) -> ProfileOutcome:
         profile.path,
         profile.label,
         facts,
-        tuple(RankOutcome(key, (), (), ()) for key in keys),
+        tuple(RankOutcome(key, used_devices(trace, key.global_pid), (), ()) for key in keys),
         tuple(sorted(trace.absent)),
         statements=profile_statements(trace, facts),
         recorded_ns=recorded_ns(trace),

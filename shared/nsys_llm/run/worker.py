@@ -37,7 +37,7 @@ from nsys_llm.trace.outcomes import (
     lacking_notes,
     refuse_broken,
 )
-from nsys_llm.trace.selection import busiest, gpu_processes, select_rank
+from nsys_llm.trace.selection import busiest, gpu_processes, select_rank, used_devices
 from nsys_llm.trace.shared_gpus import BESIDE, GpuUsers, others_work
 from nsys_llm.trace.sound_rows import recorded_ns
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
@@ -167,7 +167,7 @@ def _map_ranks(
     for global_pid in processes:
         key = RankKey(profile.path, global_pid, profile.side)
         if only is not None and key not in only:
-            ranks.append(RankOutcome(key, (), (), ()))
+            ranks.append(RankOutcome(key, used_devices(trace, global_pid), (), ()))
             continue
         rank_trace, coverage, notes = select_rank(
             trace, global_pid, options, _FINDERS, alone=len(processes) == 1

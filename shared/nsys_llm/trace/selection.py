@@ -78,6 +78,13 @@ def gpu_processes(trace: Trace) -> list[int]:
     return sorted(named if len(named) == 1 else global_pids)
 
 
+def used_devices(trace: Trace, process: int) -> tuple[int, ...]:
+    """Return the devices that a process of `gpu_processes` has operations on, of all it may see."""
+    tables = [trace[name] for name in OP_TABLES if name in trace and len(trace[name])]
+    own = (op["device_id"][op["global_pid"] == process] for op in tables)
+    return tuple(sorted({device for some in own for device in distinct(some).tolist()}))
+
+
 def busiest(trace: Trace, processes: Sequence[int]) -> list[int]:
     """Return those of the processes of `gpu_processes` with most GPU time, if there are too many.
 

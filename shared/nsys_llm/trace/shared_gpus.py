@@ -14,6 +14,7 @@ from nsys_llm.numeric.intervals import IntArray, intersect_intervals, merged_uni
 from nsys_llm.profile.tables import Table, Trace, pid_of
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.rank_trace import OP_TABLES
+from nsys_llm.trace.selection import used_devices
 from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 
 #: Option: by the path of a profile those that use one of its GPUs at the same time, each with what
@@ -86,18 +87,12 @@ def others_work(users: Sequence[GpuUsers]) -> dict[int, IntArray]:
         ]
         if not at:
             beside.setdefault(process, []).append(merged_unions(others))
-    own_n = {process: len(_devices(users[0].trace, process)) for process in beside}
+    own_n = {process: len(used_devices(users[0].trace, process)) for process in beside}
     return {
         process: _all_of(spans)
         for process, spans in beside.items()
         if len(spans) == own_n[process] and all(map(len, spans))
     }
-
-
-def _devices(trace: Trace, process: int) -> set[int]:
-    tables = [trace[name] for name in OP_TABLES if name in trace and len(trace[name])]
-    own = (op["device_id"][op["global_pid"] == process] for op in tables)
-    return {device for some in own for device in distinct(some).tolist()}
 
 
 def _all_of(spans: Sequence[IntArray]) -> IntArray:
