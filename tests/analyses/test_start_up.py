@@ -86,3 +86,11 @@ def test_the_answer_tells_what_is_before_the_first_step(tmp_path):
     then_steps(trace, loading(trace)).write_sqlite(tmp_path / "rank0.sqlite")
     # 20 ms of a span of 20 + 12 ms, but for what the first copy and the last kernel leave out.
     assert "62.5 % is loading before the first step" in answer(quick("llm_overview", tmp_path))
+
+
+def test_copies_of_no_length_are_no_load(tmp_path):
+    trace = TraceBuilder()
+    trace.memcpy("HtoD", start_ns=10_000, duration_ns=0, size_bytes=1 << 20, launch=(1_000, 2_000))
+    trace.kernel("gemm", start_ns=90_000, duration_ns=9_000, launch=(80_000, 81_000))
+    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert "load" not in set(tables["wall"]["wall_class"])

@@ -172,9 +172,8 @@ def _apis(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
 
 
 def _idle_devices(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    known = table[table["known"]]
-    yield from _adds_up(known, "window_ns", "busy_ns", "overhead_ns", "idle_ns")
-    yield from _same_total(known, tables["rank_causes"], "idle_ns")
+    yield from _adds_up(table, "window_ns", "busy_ns", "overhead_ns", "idle_ns")
+    yield from _same_total(table, tables["rank_causes"], "idle_ns")
 
 
 def _phases(table: pd.DataFrame, tables: Tables) -> Iterator[str]:

@@ -72,7 +72,8 @@ def test_the_recipe_and_the_command_give_the_same_tables(
     # An empty export folder, so that each mode exports for itself.
     words = ["--input", inputs[kind], "--mode", mode, "--export-dir", tmp_path / "exports"]
     done = under_nsys(nsys, tmp_path, *words, "--output", tmp_path / "out")
-    assert done.returncode == 0, done.stdout
+    # The reports are three runs of one program: the newest is analyzed.
+    assert done.returncode == (1 if kind == "reports" else 0), done.stdout
     assert "Generated:" in done.stdout
     assert_same(tmp_path / "out", standalone / kind)
     assert (tmp_path / "exports").is_dir() == (kind == "reports")

@@ -47,6 +47,8 @@ def load_spans(trace: RankTrace, device_id: int) -> IntArray:
     spans = union_intervals(copies["start_ns"][rows], np.minimum(copies["end_ns"][rows], first_ns))
     starts = (_of_device(op, device_id, "start_ns") for op in tables.values())
     before_ns = first_ns - min(int(some.min()) for some in starts if some.size)
+    if not len(spans):  # copies of no length
+        return nothing
     # Many small copies have gaps, in which the host reads what they bring.
     return spans if int(spans[-1, 1] - spans[0, 0]) >= _LEAST_PART * before_ns else nothing
 
