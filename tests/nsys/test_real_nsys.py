@@ -27,6 +27,7 @@ from results import (
 )
 
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.run.cli import main
 
 pytestmark = pytest.mark.nsys
 
@@ -60,7 +61,11 @@ def standalone(nsys, inputs, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NSYS_DIR", str(Path(nsys).parents[1]))
         for kind, path in inputs.items():
-            only_tables(folder / kind, path)
+            if kind != "reports":
+                only_tables(folder / kind, path)
+        words = ["--mode", "none", "--quiet", "--output", folder / "reports"]
+        # They are three runs of one program: the newest is analyzed.
+        assert main(["llm_hotspots", *map(str, [*words, "--input", inputs["reports"]])]) == 3
     return folder
 
 
@@ -72,7 +77,6 @@ def test_the_recipe_and_the_command_give_the_same_tables(
     # An empty export folder, so that each mode exports for itself.
     words = ["--input", inputs[kind], "--mode", mode, "--export-dir", tmp_path / "exports"]
     done = under_nsys(nsys, tmp_path, *words, "--output", tmp_path / "out")
-    # The reports are three runs of one program: the newest is analyzed.
     assert done.returncode == (1 if kind == "reports" else 0), done.stdout
     assert "Generated:" in done.stdout
     assert_same(tmp_path / "out", standalone / kind)
