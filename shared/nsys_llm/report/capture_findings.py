@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.capture_texts import KINDS, RULES
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables
 from nsys_llm.report.work_findings import lost_work, silent_processes
-from nsys_llm.view.text import cleaned, quoted
+from nsys_llm.view.text import cleaned, first_quoted, quoted
 
 _MOST_NAMED: Final = 5
 
@@ -43,7 +41,8 @@ def _said(kind: str, tables: Tables) -> Finding:
         for name, count in by_name.items()
     )
     command = f"`{commands[-1]}`" if commands else None
-    fields = {"names": named_files(rows), "kinds": kinds, "command": command}
+    names = first_quoted(dict.fromkeys(rows["file"]), _MOST_NAMED)
+    fields = {"names": names, "kinds": kinds, "command": command}
     return RULES[kind].finding(fields=fields, evidence=_counts(kind, tables))
 
 
@@ -59,10 +58,3 @@ def _counts(kind: str, tables: Tables) -> tuple[Evidence, ...]:
         of("first_ns", "capture", "start_ns", "min", kind=kind),
         of("last_ns", "capture", "end_ns", "max", kind=kind),
     )
-
-
-def named_files(rows: pd.DataFrame) -> str:
-    """Return the inputs that some statements are about."""
-    files = list(dict.fromkeys(rows["file"]))
-    more_n = len(files) - _MOST_NAMED
-    return ", ".join(map(quoted, files[:_MOST_NAMED])) + f" and {more_n:,} more" * (more_n > 0)

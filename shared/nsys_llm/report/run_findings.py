@@ -9,15 +9,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.capture_findings import capture_findings
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, claim
 from nsys_llm.report.group_words import group_names
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.report.work_findings import silent_files
-from nsys_llm.view.text import cleaned, quoted
+from nsys_llm.view.text import cleaned, first_quoted, quoted
 
 _MOST_NAMED: Final = 5
 #: As many are named in a title.
@@ -66,19 +64,11 @@ def _groups(tables: Tables) -> list[Finding]:
         of("groups_n", "files", "group", "distinct", status="ok"),
         of("ranks_n", "files", "File", "count", status="ok"),
     )
-    more_n = len(names) - _MOST_NAMED
-    listed = ", ".join(quoted(name) for name in list(names.values())[:_MOST_NAMED])
     fields = {
-        "names": listed + f" and {more_n:,} more" * (more_n > 0),
+        "names": first_quoted(names.values(), _MOST_NAMED),
         "largest": quoted(names[min(names)]),
     }
     return [RULES["groups"].finding(fields=fields, evidence=evidence)]
-
-
-def _named(files: pd.DataFrame) -> str:
-    more_n = len(files) - _MOST_NAMED
-    names = ", ".join(quoted(label) for label in files["File"].head(_MOST_NAMED))
-    return names + f" and {more_n:,} more" * (more_n > 0)
 
 
 def _counts(tables: Tables, *statuses: str) -> tuple[Evidence, Evidence]:
@@ -94,7 +84,7 @@ def _no_gpu_work(tables: Tables) -> list[Finding]:
     idle = files[(files["status"] == "no_gpu_work") & ~files["File"].isin(silent_files(tables))]
     if idle.empty:
         return []
-    names, said = tuple(idle["File"]), _named(idle)
+    names, said = tuple(idle["File"]), first_quoted(idle["File"], _MOST_NAMED)
     fields = {"names": said, "few": said if len(idle) <= _FEW else None}
     evidence = (
         claim(tables, "files_n", "files", "File", "count", status="no_gpu_work", File=names),

@@ -74,7 +74,6 @@ def map_run(
         nsys: The `nsys` to export with; None: the one that is found.
         first: Keeps what a second look needs; None where workers read, or nothing looks again.
     """
-    recipe = manifest.name
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
     ranks: Sequence[Rank] = ()
@@ -83,23 +82,18 @@ def map_run(
     def reduced(
         options: Mapping[str, Any], only: frozenset[RankKey] | None, done: Callable[[int], None]
     ) -> MapResult:
-        sent = {**options, "nsys": nsys}
-        mapper = partial(map_profiles, recipe=recipe, options=sent, only=only)
-        if first is not None:
-            mapper = partial(mapper, keep=first.keep)
-        merge = partial(merge_results, recipe=recipe)
+        mapper = _mapper(manifest.name, {**options, "nsys": nsys}, only, first)
+        merge = partial(merge_results, recipe=manifest.name)
         return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
 
     def mapped(options: Mapping[str, Any]) -> MapResult:
         nonlocal newest, chosen
-        advance = console.progress(len(chosen)).advance
-        result = reduced({**options, **newest.options}, keys, advance)
+        result = reduced({**options, **newest.options}, keys, console.progress(len(chosen)).advance)
         if keys is None and not newest.is_decided:
             newest = _Newest.of(result)
             if newest.options or newest.earlier:
                 # What profiles are, none tells alone; and their numbers are in those of all.
-                places = {(item.side, item.path) for item in newest.result.profiles}
-                chosen = _of_places(chosen, places)
+                chosen = _of_places(chosen, newest.places)
                 return mapped(options)
         return replace(result, profiles=newest.segments.joined(result.profiles))
 
@@ -115,7 +109,7 @@ def map_run(
         ranks = _numbered(result, inputs.rank_maps, console)
     return Run(
         manifest=manifest,
-        analysis=load_analysis(recipe),
+        analysis=load_analysis(manifest.name),
         options={**options, **newest.options},
         profiles=result.profiles if keys is None else _only_ranks(result.profiles, keys),
         partial=result.partial,
@@ -125,6 +119,16 @@ def map_run(
         earlier=newest.earlier,
         members=members_of(result.profiles),
     )
+
+
+def _mapper(
+    recipe: str,
+    options: Mapping[str, Any],
+    only: frozenset[RankKey] | None,
+    first: FirstRead | None,
+) -> Callable[[Sequence[ProfileInput]], MapResult]:
+    mapper = partial(map_profiles, recipe=recipe, options=options, only=only)
+    return mapper if first is None else partial(mapper, keep=first.keep)
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,11 @@ class _Newest:
     earlier: tuple[ProfileOutcome, ...] = ()
     segments: FoundSegments = field(default_factory=FoundSegments)
     is_decided: bool = False
+
+    @property
+    def places(self) -> set[tuple[str, str]]:
+        """Side and path of the profiles of the newest run."""
+        return {(item.side, item.path) for item in self.result.profiles}
 
     @classmethod
     def of(cls, result: MapResult) -> _Newest:

@@ -169,6 +169,13 @@ def quoted(name: object) -> str:
     return f"`{text.replace('`', chr(39)).strip() or NO_NAME}`"
 
 
+def first_quoted(names: Iterable[object], most_n: int) -> str:
+    """Return the first names out of a trace as prose, and how many more there are."""
+    every = list(names)
+    more_n = len(every) - most_n
+    return ", ".join(map(quoted, every[:most_n])) + f" and {more_n:,} more" * (more_n > 0)
+
+
 def spans(prose: str) -> list[tuple[bool, str]]:
     """Return the parts of a text as (whether it stood in backticks, part), none of them empty."""
     parts = prose.split("`")

@@ -174,23 +174,7 @@ def match_collectives(
     for path, clock in clock_of.items():
         coarse_ns[clock] = known_ns.get(path, 0)
     devices = _devices(partial, ranks, clock_of)
-    lanes = [
-        Lane(
-            owner=place,
-            clock=device.clock if aligned else 0,
-            kernel=lane.kernel,
-            stream=lane.stream_id,
-            track=Executions.ordered(
-                lane.start_ns + coarse_ns[device.clock], lane.end_ns + coarse_ns[device.clock]
-            ),
-            comm=lane.comm[np.lexsort((lane.start_ns, lane.end_ns))]
-            if lane.comm.size
-            else lane.comm,
-        )
-        for place, device in enumerate(devices)
-        for lane in device.lanes
-        if lane.start_ns.size
-    ]
+    lanes = _lanes(devices, coarse_ns, aligned=aligned)
     trust_ns = STEADY_CLOCK_NS if source == _STEADY else WALL_CLOCK_NS
     kinds = programs([device.lanes for device in devices])
     told = Told.of(lanes, [pair for one in devices for lane in one.lanes for pair in lane.sizes])
@@ -219,6 +203,27 @@ def match_collectives(
         recorded_ns=recorded_ns,
         is_aligned=is_aligned,
     )
+
+
+def _lanes(devices: Sequence[Device], coarse_ns: Sequence[int], *, aligned: bool) -> list[Lane]:
+    """Return the lanes of all devices that have executions, on coarsely aligned clocks."""
+    return [
+        Lane(
+            owner=place,
+            clock=device.clock if aligned else 0,
+            kernel=lane.kernel,
+            stream=lane.stream_id,
+            track=Executions.ordered(
+                lane.start_ns + coarse_ns[device.clock], lane.end_ns + coarse_ns[device.clock]
+            ),
+            comm=lane.comm[np.lexsort((lane.start_ns, lane.end_ns))]
+            if lane.comm.size
+            else lane.comm,
+        )
+        for place, device in enumerate(devices)
+        for lane in device.lanes
+        if lane.start_ns.size
+    ]
 
 
 def meets_and_leaves(sequence: Sequenced, owner: int) -> tuple[IntArray, IntArray, IntArray]:
