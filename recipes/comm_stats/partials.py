@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.collectives.lanes import merged_collectives
 from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.trace.identity import RankKey
 
@@ -35,11 +34,3 @@ class CommPartial(CommunicationPartial):
     """
 
     ranks: Mapping[RankKey, RankComm] = field(default_factory=dict)
-
-
-def merged(parts: Sequence[CommPartial]) -> CommPartial:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    return CommPartial(
-        collectives=merged_collectives([part.collectives for part in parts]),
-        ranks={key: rank for part in parts for key, rank in part.ranks.items()},
-    )

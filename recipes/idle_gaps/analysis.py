@@ -25,7 +25,7 @@ from nsys_llm.report.analysis import Analysis
 from .findings.answer import answer, findings
 from .findings.caveats import caveats
 from .findings.texts import RULES
-from .partials import IdlePartial, merged
+from .partials import IdlePartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 from .tables.wall import wall_details
@@ -33,7 +33,6 @@ from .tables.wall import wall_details
 ANALYSIS: Final = Analysis(
     partial=IdlePartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

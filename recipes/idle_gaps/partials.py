@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from nsys_llm.analyses.device.gap_sums import GapSums
 from nsys_llm.capture.unrecorded import LostWork
-from nsys_llm.numeric.distributions import HistogramByName, Spread
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.by_rank import merged_ranks
 from nsys_llm.trace.host_part import HostPart
 from nsys_llm.trace.identity import RankKey
 
@@ -139,12 +139,4 @@ class IdlePartial:
     """
 
     ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
-    pattern_lengths: HistogramByName = field(default_factory=HistogramByName)
-
-
-def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
-    """Join partials of distinct ranks; associative and commutative."""
-    return IdlePartial(
-        merged_ranks(part.ranks for part in parts),
-        HistogramByName.merge([part.pattern_lengths for part in parts]),
-    )
+    pattern_lengths: ByKey = field(default_factory=ByKey)

@@ -18,16 +18,14 @@ from nsys_llm.report.analysis import Analysis, SecondLook
 from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
 from .findings.texts import RULES
-from .partials import OverviewPartial, merged
 from .per_rank.rank import map_rank
 from .tables import timeline
 from .tables.tabulation import tabulate
 from .tables.wall import rank_verdicts, wall_details
 
 ANALYSIS: Final = Analysis(
-    partial=OverviewPartial,
+    partial=dict,
     map_rank=map_rank,
-    merge=merged,
     is_composite=True,
     tabulate=tabulate,
     findings=findings,

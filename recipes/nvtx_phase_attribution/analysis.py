@@ -21,14 +21,13 @@ from nsys_llm.report.analysis import Analysis
 from .findings.answer import answer, findings
 from .findings.caveats import caveats
 from .findings.texts import RULES
-from .partials import PhasePartial, merged
+from .partials import PhasePartial
 from .per_rank.rank import map_rank, missing_ranges
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
     partial=PhasePartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

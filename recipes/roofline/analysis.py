@@ -26,7 +26,6 @@ from .tables.tabulation import tabulate
 ANALYSIS: Final = Analysis(
     partial=ByRank,
     map_rank=map_rank,
-    merge=ByRank.merged,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

@@ -29,7 +29,6 @@ from .tables.tabulation import tabulate
 ANALYSIS: Final = Analysis(
     partial=ServingPartial,
     map_rank=map_rank,
-    merge=ServingPartial.merged,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

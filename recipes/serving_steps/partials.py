@@ -9,7 +9,7 @@ from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.by_rank import ByRank, merged_ranks
+from nsys_llm.trace.by_rank import ByRank
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,3 @@ class ServingPartial(ByRank[RankServing]):
     """Many ranks, and once these are merged what was judged of them."""
 
     verdicts: Sequence[RankVerdict] = ()
-
-    @classmethod
-    def merged(cls, parts: Sequence[ByRank[RankServing]]) -> ServingPartial:
-        """Join partials of distinct ranks; associative and commutative."""
-        return cls(merged_ranks(part.ranks for part in parts))

@@ -23,7 +23,7 @@ from .findings.answer import answer
 from .findings.caveats import caveats
 from .findings.on_path import findings
 from .findings.texts import RULES
-from .partials import BudgetPartial, merged
+from .partials import BudgetPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 from .tables.wall import wall_details, with_verdicts
@@ -31,7 +31,6 @@ from .tables.wall import wall_details, with_verdicts
 ANALYSIS: Final = Analysis(
     partial=BudgetPartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

@@ -9,14 +9,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.lanes import merged_collectives
 from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.steps.steps import Beside
 from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.by_rank import merged_ranks
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.steps import StepKind
 
@@ -125,11 +123,3 @@ class BudgetPartial(CommunicationPartial):
 
     ranks: Mapping[RankKey, RankBudget] = field(default_factory=dict)
     verdicts: Sequence[RankVerdict] = ()
-
-
-def merged(parts: Sequence[BudgetPartial]) -> BudgetPartial:
-    """Join partials of distinct ranks; associative and commutative."""
-    return BudgetPartial(
-        collectives=merged_collectives([part.collectives for part in parts]),
-        ranks=merged_ranks(part.ranks for part in parts),
-    )

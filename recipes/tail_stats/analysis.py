@@ -26,14 +26,13 @@ from nsys_llm.report.analysis import Analysis
 from .findings.answer import answer, findings
 from .findings.caveats import caveats
 from .findings.texts import RULES
-from .partials import TailPartial, merged
+from .partials import TailPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
     partial=TailPartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

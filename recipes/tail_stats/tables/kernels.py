@@ -15,7 +15,6 @@ from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.tails import Beyond, ratio
 from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 
-from ..per_rank.kernels import KernelTails
 from .distributions import tail_columns
 from .medians import Medians, RankParts
 
@@ -28,9 +27,9 @@ _OF_RANK: Final = ("mean_ns", "p50_ns", "p99_ns", "max_ns")
 _OF_CONFIG: Final = (*_OF_RANK, "min_ns", "q1_ns", "q3_ns")
 
 
-def tail_numbers(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
+def tail_numbers(medians: Medians, parts: RankParts) -> Columns:
     """Return the numbers of the table tails; column `key` has the key of each row, in order."""
-    keys_n = len(kernels.keys)
+    keys_n = len(medians.keys)
     codes = [medians.rows[rank.key] for rank, _ in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
     whole_ns = int(total_ns.sum())

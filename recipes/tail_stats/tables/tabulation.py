@@ -52,7 +52,7 @@ def _kernel_columns(
     beyond = [medians.beyond_of(rank, tails) for rank, tails in parts]
     rows_n = sum(len(tails.key) for _, tails in parts)
     by_rank = rank_tail_numbers(medians, parts, beyond, burst_pcts(events, bursts, rows_n))
-    numbers = tail_numbers(kernels, medians, parts)
+    numbers = tail_numbers(medians, parts)
     together = [outliers.numbers["key"][rows] for rows, _ in bursts]
     shown = ShownKeys.of(medians, parts, beyond, joined([listed.numbers["key"], *together]))
     tails, rank_tails = shown.rows(numbers, _ORDER), shown.rows(by_rank, _RANK_ORDER)

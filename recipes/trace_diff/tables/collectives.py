@@ -19,14 +19,15 @@ from nsys_llm.analyses.collectives.matched import (
     match_collectives,
 )
 from nsys_llm.analyses.collectives.profiler import (
+    HeldDevices,
     delays_ns,
-    merged_held,
     profiler_waits_ns,
     without_profiler,
 )
 from nsys_llm.analyses.collectives.waits import member_waits
 from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.merging import merged
 from nsys_llm.report.columns import Columns, taken
 from nsys_llm.report.wall import idle_details
 from nsys_llm.trace.identity import Rank
@@ -100,7 +101,7 @@ class RunCollectives:
 
 def sum_collectives(run: RunSums, collectives: MatchedCollectives) -> RunCollectives:
     """Add the matched collectives of a run up."""
-    delays = delays_ns(collectives, merged_held([sums.held for _, sums in run.ranks]))
+    delays = delays_ns(collectives, merged([HeldDevices(), *(sums.held for _, sums in run.ranks)]))
     by_key: dict[tuple[str, str], CollectiveSums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
         part = _summed(sequence, collectives, late_ns)

@@ -34,7 +34,7 @@ def tabulate(
     """Return the recipe's tables by name, of all ranks."""
     runs = runs_of(partial, ranks)
     rules = _rules(runs, options["engine"])
-    pairs = sorted({key[:2] for run in runs.all for key in run.part.keys})
+    pairs = sorted({key[:2] for run in runs.all for key in run.keys})
     classes, category = rules.shown_classes(pairs), rules.compute_category
     met = {
         run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
@@ -75,5 +75,5 @@ def tabulate(
 def _rules(runs: Runs, engine: str) -> RuleSet:
     """Return the rules for kernel categories, by the full names of both runs."""
     if engine == "auto":
-        engine = detect_engine(sorted({key[1] for run in runs.all for key in run.part.keys}))
+        engine = detect_engine(sorted({key[1] for run in runs.all for key in run.keys}))
     return load_rules(engine)

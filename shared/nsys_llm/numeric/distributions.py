@@ -7,7 +7,7 @@ smaller than the durations and, unlike medians, can be added up over ranks witho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -284,31 +284,3 @@ def _sums_of_squares(value: IntArray, count: IntArray, first: IntArray) -> Any:
 
 def _run_starts(values: IntArray) -> IntArray:
     return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1]))).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class HistogramByName:
-    """How often each value occurred under each name.
-
-    Attributes:
-        names: Sorted, each once.
-    """
-
-    names: tuple[str, ...] = ()
-    counts: ValueCounts = field(default_factory=ValueCounts.empty)
-
-    @classmethod
-    def merge(cls, parts: Sequence[HistogramByName]) -> HistogramByName:
-        """Add counts up. Associative and commutative; the identity has no names."""
-        names = tuple(sorted({name for part in parts for name in part.names}))
-        code = {name: index for index, name in enumerate(names)}
-        counts = [
-            ValueCounts(
-                np.array([code[name] for name in part.names], dtype=np.int64)[part.counts.group],
-                part.counts.value,
-                part.counts.count,
-            )
-            for part in parts
-            if part.counts.group.size
-        ]
-        return cls(names, ValueCounts.merge(counts))

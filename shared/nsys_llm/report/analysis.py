@@ -47,13 +47,13 @@ class Analysis(Generic[Partial, Results]):
     """The functions of one recipe; its module `analysis` holds them under the name `ANALYSIS`.
 
     A partial holds integers and strings only, so that the order of merging changes nothing. Where
-    each runs: `map_rank`, `merge` and `missing_ranges` on a worker, the others once, in the
+    each runs: `map_rank` and `missing_ranges` on a worker, the others once, in the
     process that was started.
 
     Attributes:
-        partial: What a rank is reduced to; without arguments, the identity of `merge`.
+        partial: What a rank is reduced to; without arguments, the identity of merging (see
+            `nsys_llm.numeric.merging.merged`).
         map_rank: Reduces one rank to a partial, by the options in its view; no I/O.
-        merge: Joins partials of distinct ranks; associative and commutative.
         tabulate: Makes the recipe's own tables of the merged partial, by their names in its
             manifest. The ranks are those with GPU work, in order; of a recipe that compares, all.
         findings: What stands out in the tables, in no order.
@@ -84,7 +84,6 @@ class Analysis(Generic[Partial, Results]):
 
     partial: type[Partial]
     map_rank: Callable[[RankView], Partial]
-    merge: Callable[[Sequence[Partial]], Partial]
     tabulate: Callable[[Results, Sequence[Rank], Options], Mapping[str, Cells]]
     findings: Callable[[Tables], list[Finding]]
     rules: Mapping[str, Rule]

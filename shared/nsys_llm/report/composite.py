@@ -72,7 +72,7 @@ def _best(runs: Sequence[Run]) -> Run:
 
 def _run_of(run: Run, recipe: str) -> Run:
     manifest, analysis = load_manifest(recipe), load_analysis(recipe)
-    partial = run.partial.parts.get(recipe, analysis.partial())
+    partial = run.partial.get(recipe, analysis.partial())
     options = {option.name: run.options.get(option.name) for option in manifest.options}
     for alias in ("start", "end"):
         options.pop(alias, None)

@@ -83,8 +83,7 @@ def map_run(
         options: Mapping[str, Any], only: frozenset[RankKey] | None, done: Callable[[int], None]
     ) -> MapResult:
         mapper = _mapper(manifest.name, {**options, "nsys": nsys}, only, first)
-        merge = partial(merge_results, recipe=manifest.name)
-        return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
+        return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge_results, done)
 
     def mapped(options: Mapping[str, Any]) -> MapResult:
         nonlocal newest, chosen

@@ -181,8 +181,3 @@ def _launched_before(
     """
     counted_ids = np.sort(kernels["correlation_id"][counted & (kernels["device_id"] == device_id)])
     return np.searchsorted(counted_ids, ids).astype(np.int64)
-
-
-def merged_collectives(parts: Sequence[CollectivesPartial]) -> CollectivesPartial:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    return CollectivesPartial({key: lanes for part in parts for key, lanes in part.ranks.items()})

@@ -59,11 +59,6 @@ def map_held(view: RankView) -> HeldDevices:
     return HeldDevices(spans_of)
 
 
-def merged_held(parts: Sequence[HeldDevices]) -> HeldDevices:
-    """Join those of distinct ranks. Associative and commutative; the identity is empty."""
-    return HeldDevices({key: spans for part in parts for key, spans in part.spans.items()})
-
-
 def delays_ns(collectives: MatchedCollectives, held: HeldDevices) -> list[tuple[IntArray, ...]]:
     """Return by sequence and lane how much later each rank came because of the profiler.
 
