@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.analyses.device.overlap import DeviceOverlap
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.numeric.by_key import ByKey
-from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from .extras.rank import RankExtras
@@ -68,7 +69,7 @@ RankRows = Sequence[tuple[Rank, RankHotspots]]
 
 
 @dataclass(frozen=True)
-class HotspotsPartial:
+class HotspotsPartial(Partial[RankHotspots]):
     """Many ranks.
 
     Attributes:
@@ -78,7 +79,6 @@ class HotspotsPartial:
         api_durations: How often a call of each API function took how long.
     """
 
-    ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
     kernels: ByKey = field(default_factory=ByKey)
     all_names: tuple[str, ...] = ()
     api_durations: ByKey = field(default_factory=ByKey)

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, findings
 from .findings.caveats import caveats
-from .findings.texts import RULES
 from .partials import PhasePartial
-from .per_rank.rank import map_rank, missing_ranges
+from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
@@ -30,9 +28,6 @@ ANALYSIS: Final = Analysis(
     map_rank=map_rank,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
-    rank_verdicts=lambda _partial, job, _options: judged(job),
     answer=answer,
     caveats=caveats,
-    missing_ranges=missing_ranges,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.trace.identity import RankKey
 
@@ -42,7 +43,7 @@ class RankPhases:
 
 
 @dataclass(frozen=True)
-class PhasePartial:
+class PhasePartial(Partial[RankPhases]):
     """Many ranks.
 
     Attributes:
@@ -51,6 +52,9 @@ class PhasePartial:
             the engine.
     """
 
-    ranks: Mapping[RankKey, RankPhases] = field(default_factory=dict)
     kernels: ByKey = field(default_factory=ByKey)
     all_names: tuple[str, ...] = ()
+
+    def missing_ranges(self, rank: RankKey) -> Mapping[str, tuple[int, int]]:
+        """Return the operations of a rank that lie in no range, and their time, by kind."""
+        return self.ranks[rank].missing

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.by_rank import ByRank
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,4 @@ class RankServing:
     served: ServedSteps | None = None
 
 
-@dataclass(frozen=True)
-class ServingPartial(ByRank[RankServing]):
-    """Many ranks, and once these are merged what was judged of them."""
-
-    verdicts: Sequence[RankVerdict] = ()
+ServingPartial = Partial[RankServing]

@@ -15,17 +15,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.wall.of_matched import (
-    collectives,
-    prepare,
-    rank_verdicts,
-    wall_details,
-)
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, findings
 from .findings.caveats import caveats
-from .findings.texts import RULES
 from .partials import TailPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
@@ -35,12 +28,6 @@ ANALYSIS: Final = Analysis(
     map_rank=map_rank,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
     answer=answer,
     caveats=caveats,
-    prepare=prepare,
-    rank_verdicts=rank_verdicts,
-    wall_details=wall_details,
-    matches_collectives=True,
-    collectives=collectives,
 )

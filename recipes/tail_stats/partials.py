@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nsys_llm.analyses.collectives.profiler import HeldDevices
-from nsys_llm.analyses.wall.of_matched import CommunicationPartial
+from nsys_llm.analyses.partial import CommunicationPartial
 
 from .per_rank.kernels import KernelTails
 
 
 @dataclass(frozen=True)
-class TailPartial(CommunicationPartial):
+class TailPartial(CommunicationPartial[None]):
     """Many ranks; integers and strings only.
 
     Attributes:

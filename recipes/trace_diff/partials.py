@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import LaneRows
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices
+from nsys_llm.analyses.partial import Partial
+from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.wall import idle_details
 from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.wall import WallDetails, Walls, joined_details
 
 from .per_rank.step_walls import StepWalls
 
@@ -109,9 +114,38 @@ class SidePart:
     ranges: ByKey = field(default_factory=ByKey)
     matched: MatchedCollectives | None = None
 
+    def match(self, ranks: Sequence[Rank], options: Mapping[str, Any]) -> MatchedCollectives:
+        """Return the collectives of its ranks, of those or of all; they are matched once."""
+        if self.matched is not None:
+            return self.matched
+        lanes = {key: sums.lanes for key, sums in self.ranks.items() if sums.lanes}
+        selected = [rank for rank in ranks if rank.key in self.ranks]
+        return match_collectives(CollectivesPartial(lanes), selected, options)
+
 
 @dataclass(frozen=True)
-class DiffPartial:
+class DiffPartial(Partial[None]):
     """All sides; see `nsys_llm.trace.rank_sets`."""
 
     sides: Mapping[str, SidePart] = field(default_factory=dict)
+
+    def prepared(self, ranks: Sequence[Rank], options: Mapping[str, Any]) -> DiffPartial:
+        """Match the collectives of each side, for the wall split and all tables."""
+        sides = {
+            side: replace(part, matched=part.match(ranks, options))
+            for side, part in self.sides.items()
+        }
+        return replace(self, sides=sides)
+
+    def wall_details(self, walls: Walls, _options: Mapping[str, Any]) -> WallDetails:
+        """Return what is known of the classes of each device of each side."""
+        parts = self.sides.values()
+        idle = {
+            (key, device.device_id): idle_details(device.idle_ns)
+            for part in parts
+            for key, sums in part.ranks.items()
+            for device in sums.devices
+            if device.idle_ns is not None
+        }
+        met = [communication_details(part.matched, walls) for part in parts if part.matched]
+        return joined_details([idle, *met])

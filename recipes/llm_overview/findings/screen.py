@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from nsys_llm.capture.segments import SEGMENT
@@ -70,11 +71,12 @@ def screen(tables: Tables) -> Screen | None:
     words, ranks = ", ".join([*facts, *little]), None
     if names:
         ranks = frozenset(int(row["rank"]) for row in first)
+    by_step, whole = step_ns is not None, f"a {_unit(first)}"
     if step_ns is None:
-        span_ns = float(max(row["span_ns"] for row in first))
-        return Screen(words, span_ns, "of one GPU", False, trust, lines=lines, ranks=ranks)
-    whole = f"a {_unit(first)}"
-    return Screen(words, step_ns, whole, True, trust, lines=lines, ranks=ranks)
+        step_ns, whole = float(max(row["span_ns"] for row in first)), "of one GPU"
+    bound = next(iter(tables["recipes"]["kernels_bound"].dropna()), None)
+    screen = Screen(words, step_ns, whole, by_step, trust, lines=lines, ranks=ranks)
+    return replace(screen, kernels_bound=bound)
 
 
 def _segments(tables: Tables, gpus_n: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.partial import CommunicationPartial
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.trace.identity import Rank
@@ -115,8 +116,8 @@ def job_clock(
     kept = CollectivesPartial()
     for name in sorted(parts, key=lambda name: name == _STEPS):
         run = parts[name].run
-        if run.analysis.collectives is not None:
-            kept = run.analysis.collectives(run.partial)
+        if isinstance(run.partial, CommunicationPartial):
+            kept = run.partial.collectives
     return JobClock.of(kept, ranks, options)
 
 

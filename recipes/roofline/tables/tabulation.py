@@ -7,8 +7,8 @@ from typing import Any
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import match_collectives
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.report.outputs import Cells
-from nsys_llm.trace.by_rank import ByRank
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankRoofline
@@ -20,7 +20,7 @@ from .steps import step_rows
 
 
 def tabulate(
-    partial: ByRank[RankRoofline], ranks: Sequence[Rank], options: Mapping[str, Any]
+    partial: Partial[RankRoofline], ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]

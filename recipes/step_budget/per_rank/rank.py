@@ -64,7 +64,9 @@ def map_rank(view: RankView) -> BudgetPartial:
         copies=repeated_copies(trace, steps, marks),
         beside=None if view.steps is None else view.steps.beside,
     )
-    return BudgetPartial(CollectivesPartial({rank: lanes} if lanes else {}), ranks={rank: budget})
+    return BudgetPartial(
+        {rank: budget}, collectives=CollectivesPartial({rank: lanes} if lanes else {})
+    )
 
 
 def _paths(

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import delays_ns
-from nsys_llm.analyses.wall.of_matched import matched
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
@@ -36,7 +35,7 @@ def tabulate(
     """
     return {
         **_kernel_columns(partial.kernels, ranks, options),
-        **_collective_tables(matched(partial, ranks, options), partial),
+        **_collective_tables(partial.match(ranks, options), partial),
     }
 
 

@@ -57,7 +57,7 @@ def map_rank(view: RankView) -> DiffPartial:
     )
     worked = ByKey(launches.keys, {"total_ns": total_ns}, counts)
     part = SidePart({rank: sums}, worked, call_times(trace), range_times(trace))
-    return DiffPartial({rank.side: part})
+    return DiffPartial(sides={rank.side: part})
 
 
 def _nameless(trace: RankTrace, walls: RankWalls, steps: Steps | None) -> StepWalls | None:

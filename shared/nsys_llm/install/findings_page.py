@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from nsys_llm.manifest.manifest import recipe_names
-from nsys_llm.report.analysis import load_analysis
+from nsys_llm.report.analysis import load_rules
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.run_texts import RULES
 from nsys_llm.report.templates import readable
@@ -25,7 +25,7 @@ def findings_page() -> str:
     """Return the page as Markdown."""
     parts = [_TITLE, "## All recipes\n", *_section(RULES.values())]
     for recipe in recipe_names():
-        parts += [f"## {recipe}\n", *_section(load_analysis(recipe).rules.values())]
+        parts += [f"## {recipe}\n", *_section(load_rules(recipe).values())]
     return "\n".join(parts)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.capture.identity import Member
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
@@ -31,6 +32,7 @@ class Run:
             order of number.
         left_out: What was typed and not read, a line each.
         parts: Of a recipe that is made of others: their results, by name.
+        verdicts: What is told of each GPU beside its peers, where all of these tell it together.
         unread_n: Ranks that were numbered and that --ranks leaves out.
         group_names: What the groups of its ranks are called, empty where all are one; None before
             they are known.
@@ -44,6 +46,7 @@ class Run:
     ranks: tuple[Rank, ...]
     left_out: tuple[str, ...] = ()
     parts: Mapping[str, Part] = field(default_factory=dict)
+    verdicts: Sequence[RankVerdict] | None = None
     unread_n: int = 0
     group_names: Mapping[int, str] | None = None
     earlier: tuple[ProfileOutcome, ...] = ()

@@ -98,7 +98,7 @@ def look_again(
         return {}
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     ranks = [rank for rank in run.ranks if rank.key in working]
-    plan = look.plan(run.partial, ranks, tables, run.options)
+    plan = look.plan(run.parts, ranks, tables, run.options)
     options = {**unfiltered(run.options), **FULL_NAMES}
     mapper = partial(look_at_profiles, engine=plan.engine, options=options)
     known = {} if first is None else first.lanes(plan.windows, plan.engine)

@@ -27,7 +27,7 @@ from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.segments import with_segments
 from nsys_llm.profile.tables import Trace
-from nsys_llm.report.analysis import Analysis, load_analysis, ranged
+from nsys_llm.report.analysis import Analysis, load_analysis
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
@@ -177,13 +177,9 @@ def _map_ranks(
         partials.append(partial)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
-        wall = map_wall(
-            view,
-            hidden=analysis.matches_collectives,
-            work=analysis.rank_verdicts is not None,
-        )
-        rank = RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall)
-        ranks.append(ranged(analysis, partial, rank))
+        # Ranks are compared with each other where runs are not.
+        wall = map_wall(view, work=not profile.side)
+        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
         if keep is not None:
             keep(view)
     return tuple(ranks), partials
