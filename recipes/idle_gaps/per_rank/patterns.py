@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import MEDIAN, ValueCounts, interpolate
-from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined, positions, summed
+from nsys_llm.numeric.grouping import coded, distinct_codes, exact_sums, joined, positions, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -66,10 +66,8 @@ def map_patterns(devices: _Devices, names: OpNames) -> tuple[RankPatterns, ByKey
         others_n=others_n,
         others_ns=others_ns,
     )
-    named = [_key(pair) for pair in patterns.pairs]
-    ordered = tuple(sorted(named))
-    lengths = ValueCounts.merge(counts).regrouped(positions(named, ordered))
-    return patterns, ByKey(ordered, counts=lengths)
+    named, place = coded([_key(pair) for pair in patterns.pairs])
+    return patterns, ByKey(named, counts=ValueCounts.merge(counts).regrouped(place))
 
 
 def pattern_columns(

@@ -14,7 +14,7 @@ from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.enclosing import first_above
-from nsys_llm.numeric.grouping import distinct_codes, positions
+from nsys_llm.numeric.grouping import coded, distinct_codes
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import WAITING_CLASSES, classify_api
@@ -49,10 +49,9 @@ def range_times(trace: RankTrace) -> ByKey:
     rows = np.flatnonzero(kept)
     rows = rows[~_calls_inside(events, rows, trace.tables.get("api_calls"))]
     named = RangeNames.of(events, rows, trace.strings)
-    keys = [range_key(text) for text in named.texts]
-    names = tuple(sorted(set(keys)))
-    code = positions(keys, names)[named.code]
-    return ByKey(names, counts=ValueCounts.from_values(code, ends[rows] - starts[rows]))
+    names, code = coded([range_key(text) for text in named.texts])
+    counts = ValueCounts.from_values(code[named.code], ends[rows] - starts[rows])
+    return ByKey(names, counts=counts)
 
 
 def _calls_inside(events: Table, rows: IntArray, calls: Table | None) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.grouping import joined, positions, summed
+from nsys_llm.numeric.grouping import coded, joined, summed
 from nsys_llm.numeric.intervals import IntArray
 
 #: Texts that are a key together.
@@ -33,8 +33,7 @@ class ByKey:
     @classmethod
     def of(cls, keys: Sequence[Any], sums: Mapping[str, IntArray]) -> ByKey:
         """Add up rows by key; keys may come in any order and more than once."""
-        used = tuple(sorted(set(keys)))
-        row = positions(keys, used)
+        used, row = coded(keys)
         return cls(used, {name: summed(row, values, len(used)) for name, values in sums.items()})
 
     @classmethod
@@ -48,9 +47,7 @@ class ByKey:
         """Add up parts with equal columns; return also where the keys of each are then."""
         if not parts:
             return cls(), []
-        every = [key for part in parts for key in part.keys]
-        keys = tuple(sorted(set(every)))
-        row = positions(every, keys)
+        keys, row = coded([key for part in parts for key in part.keys])
         rows = np.split(row, np.cumsum([len(part.keys) for part in parts])[:-1])
         counts = [
             ValueCounts(place[part.counts.group], part.counts.value, part.counts.count)

@@ -49,6 +49,12 @@ def positions(values: Iterable[Any], among: Iterable[Any]) -> IntArray:
     return np.array([place.get(value, -1) for value in values], dtype=np.int64)
 
 
+def coded(values: Sequence[Any]) -> tuple[tuple[Any, ...], IntArray]:
+    """Return the distinct values, of any kind, sorted, and each one's position among them."""
+    used = tuple(sorted(set(values)))
+    return used, positions(values, used)
+
+
 def replaced(values: IntArray, new: Callable[[IntArray], IntArray]) -> IntArray:
     """Return for each value what stands for it.
 
