@@ -12,6 +12,7 @@ import pandas as pd
 from nsys_llm.analyses.steps.of_job import steps_of_groups
 from nsys_llm.numeric.distributions import Moments, OrderStatistics
 from nsys_llm.numeric.grouping import joined, summed
+from nsys_llm.numeric.stacking import stacked
 from nsys_llm.numeric.tails import Beyond, ratio
 from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 
@@ -62,11 +63,11 @@ def rank_tail_numbers(
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
     rich = tail_columns(
         _OF_RANK,
-        Moments.joined([tails.moments for _, tails in parts]),
-        OrderStatistics.joined([tails.order for _, tails in parts]),
+        stacked(Moments, [tails.moments for _, tails in parts]),
+        stacked(OrderStatistics, [tails.order for _, tails in parts]),
         joined([tails.total_ns for _, tails in parts]),
         np.repeat(np.array(rank_ns, dtype=np.int64), rows_n),
-        Beyond.joined(beyond),
+        stacked(Beyond, beyond),
     )
     everywhere = np.where(medians.moments.n[code] > 0, medians.twice[code] / 2, np.nan)
     return {
