@@ -20,4 +20,4 @@ class TailPartial(CommunicationPartial[None]):
     """
 
     kernels: KernelTails = field(default_factory=KernelTails)
-    held: HeldDevices = field(default_factory=HeldDevices)
+    held: HeldDevices = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
+from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices
 from nsys_llm.analyses.partial import Partial
@@ -120,7 +120,7 @@ class SidePart:
             return self.matched
         lanes = {key: sums.lanes for key, sums in self.ranks.items() if sums.lanes}
         selected = [rank for rank in ranks if rank.key in self.ranks]
-        return match_collectives(CollectivesPartial(lanes), selected, options)
+        return match_collectives(lanes, selected, options)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from nsys_llm.analyses.collectives.matched import (
     communicator,
 )
 from nsys_llm.analyses.collectives.profiler import (
-    HeldDevices,
     delays_ns,
     profiler_waits_ns,
     without_profiler,
@@ -94,7 +93,7 @@ class RunCollectives:
 
 def sum_collectives(run: RunSums, collectives: MatchedCollectives) -> RunCollectives:
     """Add the matched collectives of a run up."""
-    delays = delays_ns(collectives, merged([HeldDevices(), *(sums.held for _, sums in run.ranks)]))
+    delays = delays_ns(collectives, merged([{}, *(sums.held for _, sums in run.ranks)]))
     by_key: dict[tuple[str, str], CollectiveSums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
         part = _summed(sequence, collectives, late_ns)

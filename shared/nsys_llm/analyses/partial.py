@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.lanes import RankLanes
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.wall.communication_split import communication_details
@@ -51,11 +51,11 @@ class Partial(Generic[Part]):
 class CommunicationPartial(Partial[Part]):
     """Many ranks, with the times of their communication kernels."""
 
-    collectives: CollectivesPartial = field(default_factory=CollectivesPartial, kw_only=True)
+    lanes: RankLanes = field(default_factory=dict, kw_only=True)
 
     def match(self, ranks: Sequence[Rank], options: _Options) -> MatchedCollectives:
         """Return the collectives of all ranks, which are matched once."""
-        return self.matched or match_collectives(self.collectives, ranks, options)
+        return self.matched or match_collectives(self.lanes, ranks, options)
 
     def prepared(self, ranks: Sequence[Rank], options: _Options) -> Partial[Part]:
         """Match them, for the wall split and all tables."""

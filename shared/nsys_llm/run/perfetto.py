@@ -67,7 +67,7 @@ class _Others:
             kept = part_run.partial
             if isinstance(kept, CommunicationPartial) and ranks:
                 path = records(part_tables["path"]) if "path" in part_tables else []
-                return cls(JobClock.of(kept.collectives, ranks, part_run.options), path)
+                return cls(JobClock.of(kept.lanes, ranks, part_run.options), path)
         return cls(None, ())
 
     def tracks(self, rank: Rank) -> list[Track]:

@@ -70,11 +70,8 @@ class LaneRows:
     work_ns: IntArray = field(default_factory=lambda: np.empty((2, 2, 0), dtype=np.int64))
 
 
-@dataclass(frozen=True)
-class CollectivesPartial:
-    """Communication kernels of many ranks, those without any left out."""
-
-    ranks: Mapping[RankKey, tuple[LaneRows, ...]] = field(default_factory=dict)
+#: Communication kernels of many ranks, those without any left out.
+RankLanes = Mapping[RankKey, tuple[LaneRows, ...]]
 
 
 def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
