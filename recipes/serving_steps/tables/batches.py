@@ -94,7 +94,6 @@ def _step_parts(row: Served) -> list[Columns]:
         "idle_ns": (cost_ns - busy_ns).tolist(),
         "graph": [str(item) if item != -1 else None for item in graph.tolist()],
         "graph_size": [item if item > 0 else None for item in size.tolist()],
-        "draft": [False] * steps_n,
     }
     parts = [columns]
     if served.draft_busy_ns is not None:
@@ -104,7 +103,6 @@ def _step_parts(row: Served) -> list[Columns]:
             none
             | rank_columns([(rank, drafts_n)])
             | {"mark": ["draft"] * drafts_n, "busy_ns": served.draft_busy_ns.tolist()}
-            | {"draft": [True] * drafts_n}
         )
     return parts
 

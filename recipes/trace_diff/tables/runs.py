@@ -42,11 +42,6 @@ class KernelSide:
         """Median; NaN without a launch."""
         return np.where(self.launches_n > 0, self.twice_p50 / 2.0, np.nan)
 
-    @property
-    def mean_ns(self) -> npt.NDArray[np.float64]:
-        """Mean; NaN without a launch."""
-        return np.where(self.launches_n > 0, self.total_ns / np.maximum(self.launches_n, 1), np.nan)
-
 
 @dataclass(frozen=True)
 class RunSums:

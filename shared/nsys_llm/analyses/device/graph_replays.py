@@ -55,7 +55,6 @@ class GraphReplays:
     start_ns: IntArray
     end_ns: IntArray
     nodes_n: IntArray
-    sum_ns: IntArray
     busy_ns: IntArray
     grid: IntArray
 
@@ -172,7 +171,6 @@ def _replays(nodes: _ReplayNodes) -> GraphReplays:
         start_ns=starts[first],
         end_ns=reduced(np.maximum, ends),
         nodes_n=reduced(np.add, column("is_node")),
-        sum_ns=reduced(np.add, ends - starts),
         busy_ns=_busy_ns(starts, ends, code, first),
         grid=np.where((least_rows == most_rows) & is_told, most_rows, NONE),
     )
