@@ -18,7 +18,7 @@ from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.taxonomy.categories import detect_engine
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.identity import Rank, RankKey
 
 from .marks import LOST_KEY, Lost, marks_of
@@ -80,7 +80,14 @@ def timeline(
         opportunities = records(tables["opportunities"])
         path = records(parts[_STEPS].tables["path"][_OF_PATH]) if _STEPS in parts else []
         gpus = chosen_gpus(gpus, opportunities, path)
-        lanes = kept.lanes(_windows(gpus, views, clocks), _engine(parts, options))
+        walls = [
+            rank.wall
+            for profile in next(iter(parts.values())).run.profiles
+            for rank in profile.ranks
+        ]
+        names = {name for wall in walls for name in wall.kernel_names}
+        rules = rules_for(names, options.get("engine", "auto"))
+        lanes = kept.lanes(_windows(gpus, views, clocks), rules)
         not_kept = NO_ROOM if kept.here else BY_WORKER
         when = records(tables["when_steps"])
         lost = {tuple(row[name] for name in LOST_KEY) for row in when if row["excess_ns"] > 0}
@@ -130,16 +137,6 @@ def _view_rows(figures: _Figures, view: View) -> Iterator[dict[str, Any]]:
             "opportunity": mark.opportunity["opportunity"],
             "pieces_n": mark.pieces_n,
         }
-
-
-def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:
-    engine = str(options.get("engine", "auto"))
-    if engine != "auto":
-        return engine
-    profiles = next(iter(parts.values())).run.profiles
-    return detect_engine(
-        {name for profile in profiles for rank in profile.ranks for name in rank.wall.kernel_names}
-    )
 
 
 def _window(

@@ -15,7 +15,7 @@ from nsys_llm.analyses.critical_path.path.classes import (
     HOST_NO_CUDA,
 )
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 
 from .job_tables import JobPaths
 
@@ -81,9 +81,7 @@ def _communicating(paths: JobPaths) -> list[int]:
 def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
     charged, charges = paths.charged, paths.charged.charges
     kinds = [CLASS_NAMES[charge.kind] for charge in charges]
-    rules = load_rules(
-        detect_engine({charge.detail for charge in charges if charge.kind == COMPUTE})
-    )
+    rules = rules_for({charge.detail for charge in charges if charge.kind == COMPUTE})
     keys: list[tuple[str, Sequence[str | None]]] = [
         ("class", [None if kind in _NOBODYS else kind for kind in kinds]),
         (

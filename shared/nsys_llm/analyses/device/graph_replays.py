@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -132,7 +132,7 @@ def _nodes(
 def _grids(trace: RankTrace, kernels: Table, rows: IntArray) -> tuple[IntArray, IntArray]:
     """Return blocks of kernels that have one for each row of a batch, else -1; and their bits."""
     names, code = coded_names(kernels["demangled_name_id"][rows], trace.strings)
-    rules = load_rules(detect_engine(names))
+    rules = rules_for(names)
     bits = [
         0 if _BY_ELEMENT in name else _BY_ROW.get(rules.classify(name).category, 0)
         for name in names

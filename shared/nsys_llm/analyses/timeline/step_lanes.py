@@ -27,7 +27,7 @@ from nsys_llm.numeric.intervals import (
     intersect_intervals,
     subtract_intervals,
 )
-from nsys_llm.taxonomy.categories import RuleSet, load_rules
+from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import (
@@ -177,22 +177,22 @@ class KeptRanks:
             self._kept[view.key] = LaneInputs.of(view)
 
     def lanes(
-        self, windows: Mapping[RankKey, Sequence[LaneWindow]], engine: str
+        self, windows: Mapping[RankKey, Sequence[LaneWindow]], rules: RuleSet
     ) -> dict[RankKey, tuple[StepLane, ...]]:
         """Return the lanes of the ranks that were kept, and keep them no longer."""
         kept, self._kept = self._kept, {}
         return {
-            key: rank_lanes(kept[key], asked, engine)
+            key: rank_lanes(kept[key], asked, rules)
             for key, asked in windows.items()
             if key in kept
         }
 
 
 def rank_lanes(
-    rows: LaneInputs, windows: Sequence[LaneWindow], engine: str
+    rows: LaneInputs, windows: Sequence[LaneWindow], rules: RuleSet
 ) -> tuple[StepLane, ...]:
-    """Return the lanes of a rank, in the order of its devices; `engine` has the rules."""
-    rules, lanes = load_rules(engine), list[StepLane]()
+    """Return the lanes of a rank, in the order of its devices."""
+    lanes: list[StepLane] = []
     for device_id in rows.trace.device_ids:
         for window in (window for window in windows if window.device_id == device_id):
             device = _Device.of(rows, window, rules)
