@@ -65,7 +65,7 @@ def _ranges(frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any) -> Colum
     examples, phases = _texts(parts, shown)
     return {
         **{name: rows[name] for name in (*_KEYS, "ranks_n", *_SUMS)},
-        "label": [_label(key) for key in keys],
+        "label": [f"{name}@{domain}" if domain else name for _, domain, name in keys],
         "example": [examples[key] for key in keys],
         "phase": [phases.get(key) or None for key in keys],
         "self_pct": percent(rows["self_ns"].to_numpy(dtype=np.int64), gpu_ns),
@@ -159,10 +159,6 @@ def _unique(texts: Sequence[str]) -> list[str]:
         reported.add(candidate)
         unique.append(candidate)
     return unique
-
-
-def _label(key: Key) -> str:
-    return f"{key[2]}@{key[1]}" if key[1] else key[2]
 
 
 def _shown_label(label: str, counting: frozenset[str], numbers: str) -> str:

@@ -267,7 +267,8 @@ def _others(
     """
     begin_ns = np.maximum(np.append(meetings.last_ns, 0)[legs.met], until_ns)
     moved = np.flatnonzero((legs.met >= 0) & (at.left_ns > begin_ns))
-    lost = np.flatnonzero(_is_last(legs) & (at.end_ns > until_ns))
+    is_last = np.append(legs.walk[1:] != legs.walk[:-1], True)[: legs.walk.size]
+    lost = np.flatnonzero(is_last & (at.end_ns > until_ns))
     named = [
         _transfer(rows, meetings, met, is_unclear=unclear)
         for met, unclear in zip(
@@ -294,7 +295,3 @@ def _transfer(rows: RankRows, meetings: Meetings, met: int, *, is_unclear: bool)
     name = forest.charges[int(forest.code[forest.first[forest.members.segment[member]]])]
     edge = UNCLEAR_ARRIVAL if is_unclear else BY_COLLECTIVE
     return Charge(TRANSFER, edge, name.detail, int(forest.members.device[member]))
-
-
-def _is_last(legs: Legs) -> Bools:
-    return np.append(legs.walk[1:] != legs.walk[:-1], True)[: legs.walk.size]

@@ -53,10 +53,6 @@ def around(
     return {**numbers, **beside}, texts
 
 
-def _last_end(trace: RankTrace) -> int:
-    return max((int(op["end_ns"].max()) for op in trace.unfiltered.values() if len(op)), default=0)
-
-
 def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
     """Return how many launches of the kernel, and of the configuration, began before each one.
 
@@ -93,7 +89,7 @@ def _range_texts(
     if not rows.size:
         return texts
     thread = trace.tables["api_calls"]["global_tid"][launched["launch_row"][rows]]
-    event_rows = innermost_events(events, at_ns[rows], thread, _last_end(trace))
+    event_rows = innermost_events(events, at_ns[rows], thread, trace.last_end_ns)
     inside = event_rows >= 0
     distinct, code = raw_texts(events, event_rows[inside], trace.strings)
     texts[rows[inside]] = np.array(distinct, dtype=object)[code]

@@ -167,7 +167,8 @@ def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:
 
 def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
     """Return the runs of all ranks, of those without GPU work and of unreadable ones too."""
-    sides = [*COMPARED, *sorted({rank.key.side for rank in ranks} - set(COMPARED), key=_number)]
+    repeated = {rank.key.side for rank in ranks} - set(COMPARED)
+    sides = [*COMPARED, *sorted(repeated, key=lambda side: int(side.rpartition("-")[2]))]
     baseline, after, *repeats = (
         RunSums.of(
             side,
@@ -177,7 +178,3 @@ def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
         for side in sides
     )
     return Runs(baseline, after, tuple(repeats))
-
-
-def _number(side: str) -> int:
-    return int(side.rpartition("-")[2])

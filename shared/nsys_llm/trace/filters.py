@@ -280,14 +280,10 @@ def numbers_there(option: str, options: Mapping[str, Any], there_n: int) -> str:
         kind, where = "step", ""
     else:
         typed, kind, where = str(options[option]), "instance", " per thread"
-    line = f"{_flag(option)} '{typed}': there"
+    line = f"--{option.replace('_', '-')} '{typed}': there"
     if there_n > 1:
         return f"{line} are {there_n} {kind}s (0 to {there_n - 1}{where})"
     return f"{line} is 1 {kind} (0{where})" if there_n else f"{line} are no {kind}s"
-
-
-def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"
 
 
 def _time_window(given: Sequence[int | None] | None, launches: OpLaunches) -> IntArray | None:
