@@ -12,9 +12,8 @@ import pandas as pd
 from nsys_llm.report.columns import Columns, percent
 
 from ..partials import RankPhases
-from ..per_rank.range_labels import shown_name
 from ..per_rank.range_paths import rolled_up
-from ..per_rank.ranges import PUSH_POP, START_END
+from ..per_rank.ranges import PUSH_POP, START_END, shown_name
 from ..per_rank.sums_by_key import Key, SumsByKey
 from .rank_frames import Parts, sums_frame
 
