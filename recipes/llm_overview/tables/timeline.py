@@ -51,7 +51,6 @@ class _Figures:
 
     Attributes:
         lanes: By rank, in all views; none of a rank that was not kept.
-        not_kept: Why one was not.
         path: Rows of the critical paths, from the end back.
         lost: Opportunity, rank, device id and step where one that is not steady costs time.
     """

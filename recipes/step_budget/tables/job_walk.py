@@ -81,7 +81,6 @@ class RankSegments:
 
     Attributes:
         bottom_ns: Shape (segments,), where each ends on its own clock.
-        top: Where each begins.
         met: The collective that it is; -1 for none.
         seen: The last walk that visited it; -1 for none.
     """

@@ -56,7 +56,6 @@ class Instances:
     Attributes:
         most: How many of each configuration are kept.
         ranks: Those of `owner`, sorted.
-        numbers: By name, see `NUMBERS`.
         texts: By name, see `TEXTS`; None for null.
     """
 
@@ -93,7 +92,6 @@ def merged_instances(parts: Sequence[Instances], codes: Sequence[IntArray]) -> I
     """Join the launches of distinct ranks and keep the longest of each configuration.
 
     Args:
-        parts: See `Instances`.
         codes: For each part, what its keys are called now.
     """
     every = {rank for part in parts for rank in part.ranks}

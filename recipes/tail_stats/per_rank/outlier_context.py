@@ -37,7 +37,6 @@ def around(
 
     Args:
         trace: One rank; what filters leave out ran beside the rest, so all of it counts.
-        every: All of its kernels.
         chosen: Some of them, with the same keys.
         steps: Its steps; None where there are none.
     """

@@ -55,7 +55,6 @@ class Work:
         label: Name without running numbers; "" where an engine's format tells all of it.
         amounts: All that tells steps apart, by name.
         ctx_reqs: Requests whose prompt is read, -1 where that is not told, as of the next.
-        ctx_tokens: Tokens of prompts.
         gen_reqs: Requests that generate.
         gen_tokens: Tokens that these compute.
         tokens: Tokens of steps that are neither, as of training.

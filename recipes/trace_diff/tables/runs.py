@@ -51,8 +51,6 @@ class RunSums:
         part: What its ranks were reduced to together.
         ranks: Those with GPU work, in order of number.
         others: Reports without GPU work, and those that could not be read.
-        devices_n: Of all ranks.
-        whole: All of them together.
         gpus: Names of the GPUs that its reports tell of.
         launches_n: Kernels that start in the windows.
         whole_graphs_n: CUDA graphs that were traced as a whole, so that their kernels are not seen.

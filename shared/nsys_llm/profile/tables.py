@@ -36,7 +36,6 @@ class TableSource:
     """Where one of our tables stands in an export.
 
     Attributes:
-        name: Our name.
         nsys: The name in an export.
         columns: Our column name -> the column's name in an export.
         optional: Our names of columns that some schema versions lack; NULL throughout then.

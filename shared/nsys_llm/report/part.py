@@ -25,7 +25,6 @@ class Part:
 
     Attributes:
         run: What was read, as this recipe sees it.
-        tables: All tables that its manifest declares.
     """
 
     run: Run

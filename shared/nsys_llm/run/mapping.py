@@ -131,9 +131,7 @@ class _Newest:
     """What profiles are, from all of them together: segments of one, earlier runs, neighbours.
 
     Attributes:
-        options: For workers.
         result: The profiles of the newest run, segments as one.
-        is_decided: Whether it is known.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)

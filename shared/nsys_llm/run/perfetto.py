@@ -187,11 +187,7 @@ class _Timelines:
         return [axis.own_window(window) for window in windows] or [(None, None)]
 
     def remarks(self, not_shown_n: int) -> list[str]:
-        """Return what is not in the file and how to see it.
-
-        Args:
-            not_shown_n: Ranks that were not to be shown.
-        """
+        """Return what is not in the file and how to see it."""
         said = []
         if not_shown_n:
             ranks = counted(not_shown_n, "rank")

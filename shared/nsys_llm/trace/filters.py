@@ -39,7 +39,6 @@ class OpLaunches:
     Attributes:
         start_ns: Start of the operation on the GPU.
         at_ns: Start of the launching call; meaningless where `known` is False.
-        thread: globalTid of that call.
     """
 
     start_ns: IntArray
@@ -150,7 +149,6 @@ def select(
     """Apply the filter options to the operations of one process.
 
     Args:
-        launches: All operations of the process.
         ranges: Its NVTX ranges; None if no option needs them.
         options: filter_time, filter_nvtx, filter_projected_nvtx, steps, skip_warmup; phase and
             what a step is are in the next two already.

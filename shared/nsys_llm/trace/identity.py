@@ -131,7 +131,6 @@ def read_rank_map(path: str, text: str, labels: Sequence[str]) -> dict[tuple[str
 
     Args:
         path: The CSV file. Its `file` cells are labels or file names, with or without suffix.
-        text: What stands in it.
 
     Raises:
         UsageError: It lacks a column or a number, or leaves out a profile.

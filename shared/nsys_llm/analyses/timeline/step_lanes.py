@@ -103,7 +103,6 @@ class LaneInputs:
 
     Attributes:
         trace: Without other tables.
-        host: The calls.
         threads: What threads did; None where only CUDA calls are recorded of them.
     """
 
@@ -206,7 +205,6 @@ class _Device:
     """One device, near a window.
 
     Attributes:
-        host: The calls.
         state_of: By label of computation, its state.
         name_of: By label of computation, its name.
         started: For communication and for copies, when operations began, ascending, and names.
