@@ -41,7 +41,8 @@ def answer(tables: Tables) -> str:
     pipelines = find_pipelines(tables)
     if pipelines:
         worst = max(pipelines, key=lambda pipeline: pipeline.share_pct("bubble_ns"))
-        lines = [f"{job}: {_called(pipelines, worst)}", _bubble(worst)]
+        pace = f"; {pace_words(worst)}" if worst.longer_pct >= _LEAST_LONGER_PCT else ""
+        lines = [f"{job}: {_called(pipelines, worst)}", f"Bubble {bubble_words(worst)}{pace}."]
     elif len(tables["groups"]):
         groups_n = counted(len(tables["groups"]), "group")
         lines = [f"{job}: {groups_n} of ranks that communicate."]
@@ -77,11 +78,6 @@ def _called(pipelines: list[PipelineSums], worst: PipelineSums) -> str:
     if len(pipelines) > 1:
         name = f"{len(pipelines)} pipelines of {len(worst.computes_ns)} stages"
     return f"{name}{worst.called}"
-
-
-def _bubble(pipeline: PipelineSums) -> str:
-    pace = f"; {pace_words(pipeline)}" if pipeline.longer_pct >= _LEAST_LONGER_PCT else ""
-    return f"Bubble {bubble_words(pipeline)}{pace}."
 
 
 def _messages(tables: Tables) -> list[str]:

@@ -57,7 +57,10 @@ def tabulate(
     sources["rule_id"] = [known[name].rule_id or UNMATCHED for name in sources["full_name"]]
     names_of = sources[["name", "full_name"]].drop_duplicates()
     shown = rules.shown_classes(names_of.itertuples(index=False, name=None))
-    devices = _devices(rows)
+    devices = record_columns(
+        [(rank, device) for rank, part in rows for device in part.devices],
+        *DeviceTimes.__dataclass_fields__,
+    )
     names, everywhere = _over_all_ranks(partial, sources)
     kernels = _kernels(names, everywhere, sources, shown, devices)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
@@ -91,11 +94,6 @@ def _sources(rows: RankRows) -> pd.DataFrame:
     sources = stacked(SourceRows, [part.sources for _, part in rows])
     per_rank = rank_columns([(rank, len(part.sources.name)) for rank, part in rows])
     return pd.DataFrame({**per_rank, **vars(sources)})
-
-
-def _devices(rows: RankRows) -> Columns:
-    devices = [(rank, device) for rank, part in rows for device in part.devices]
-    return record_columns(devices, *DeviceTimes.__dataclass_fields__)
 
 
 def _rank_stats(rows: RankRows) -> Columns:

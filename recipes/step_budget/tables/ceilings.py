@@ -55,7 +55,8 @@ def _row(
     wall_ns = int(paths.job.edge_ns[counted[-1] + 1] - paths.job.edge_ns[counted[0]])
     path_ns, worst = int(time_ns[-1]), int(values.argmax())
     # In communication that is not matched, the path may have waited for what would be shorter, too.
-    hidden = paths.charged.by_charge.time_ns[_communicating(paths), -1].any()
+    communicates = [charge.kind == COMMUNICATION for charge in paths.charged.charges]
+    hidden = paths.charged.by_charge.time_ns[np.flatnonzero(communicates), -1].any()
     bound = not hidden and change != WAIT and not (change == "class" and name in _EDGES)
     total = int(values.sum())
     return {
@@ -71,11 +72,6 @@ def _row(
         "is_bound": bound,
         "certain_pct": 100.0 * int(certain_ns[counted].sum()) / total if total else None,
     }
-
-
-def _communicating(paths: JobPaths) -> list[int]:
-    charges = paths.charged.charges
-    return [code for code, charge in enumerate(charges) if charge.kind == COMMUNICATION]
 
 
 def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:

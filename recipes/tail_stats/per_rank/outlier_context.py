@@ -41,10 +41,8 @@ def around(
         steps: Its steps; None where there are none.
     """
     at_ns, known = launch_times(trace, chosen.rows)
-    numbers = {
-        **_before_n(every, chosen),
-        "before_first_step_end": _before_first_step_end(at_ns, steps),
-    }
+    early = np.full(at_ns.shape, NULL_INT) if steps is None else at_ns < steps.end_ns[0]
+    numbers = {**_before_n(every, chosen), "before_first_step_end": early.astype(np.int64)}
     beside, texts = _beside(trace, every, chosen)
     texts["range"] = _range_texts(trace, chosen.rows, at_ns, known)
     as_ncu = ncu_launches(trace, chosen.rows)
@@ -68,12 +66,6 @@ def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
         return equals_before_n(codes, own_device * keys_n + code_of[chosen.key], until)
 
     return {"launch": before_n(every.name_codes()), "config_launch": before_n(np.arange(keys_n))}
-
-
-def _before_first_step_end(at_ns: IntArray, steps: Steps | None) -> IntArray:
-    if steps is None:
-        return np.full(at_ns.shape, NULL_INT, dtype=np.int64)
-    return (at_ns < steps.end_ns[0]).astype(np.int64)
 
 
 def _range_texts(
