@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.analyses.partial import Composite
-from nsys_llm.report.analysis import Analysis, SecondLook
+from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
 from .per_rank.rank import map_rank
-from .tables import timeline
 from .tables.tabulation import tabulate
+from .tables.timeline import timeline
 
 ANALYSIS: Final = Analysis(
     partial=Composite,
@@ -30,5 +30,5 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     screen=screen,
-    second_look=SecondLook(timeline.plan, timeline.tabulate),
+    timeline=timeline,
 )

@@ -18,8 +18,7 @@ from typing import Final
 
 from nsys_llm.report.analysis import Analysis
 
-from .findings.answer import answer
-from .findings.caveats import caveats
+from .findings.answer import answer, caveats
 from .findings.on_path import findings
 from .partials import BudgetPartial
 from .per_rank.rank import map_rank

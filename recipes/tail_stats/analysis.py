@@ -17,8 +17,7 @@ from typing import Final
 
 from nsys_llm.report.analysis import Analysis
 
-from .findings.answer import answer, findings
-from .findings.caveats import caveats
+from .findings.answer import answer, caveats, findings
 from .partials import TailPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate

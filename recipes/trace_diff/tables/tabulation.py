@@ -8,11 +8,7 @@ from typing import Any, Final
 from nsys_llm.manifest.gates import parse_gates
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells
-from nsys_llm.taxonomy.categories import (
-    RuleSet,
-    detect_engine,
-    load_rules,
-)
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.identity import Rank
 
 from ..partials import DiffPartial
@@ -21,7 +17,7 @@ from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, sum_collectives
 from .comparability import STEP, WallsOf, compare
 from .metrics import Metrics, gate_columns, metric_columns
-from .runs import Runs, RunSums, runs_of
+from .runs import RunSums, runs_of
 from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
 
@@ -33,8 +29,8 @@ def tabulate(
 ) -> dict[str, Cells]:
     """Return the recipe's tables by name, of all ranks."""
     runs = runs_of(partial, ranks)
-    rules = _rules(runs, options["engine"])
     pairs = sorted({key[:2] for run in runs.all for key in run.keys})
+    rules = rules_for([full for _, full in pairs], options["engine"])
     classes, category = rules.shown_classes(pairs), rules.compute_category
     met = {run.side: run.part.match([rank for rank, _ in run.ranks], options) for run in runs.all}
 
@@ -68,10 +64,3 @@ def tabulate(
         "collectives": collective_columns(runs, collectives),
         "host": wall_change.host_columns(runs, options),
     }
-
-
-def _rules(runs: Runs, engine: str) -> RuleSet:
-    """Return the rules for kernel categories, by the full names of both runs."""
-    if engine == "auto":
-        engine = detect_engine(sorted({key[1] for run in runs.all for key in run.keys}))
-    return load_rules(engine)

@@ -44,7 +44,6 @@ class Sample:
     """A weighted mean of the values of one run.
 
     Attributes:
-        variance: Of one value.
         effective_n: As many independent values would tell as much.
     """
 

@@ -11,34 +11,17 @@ import pandas as pd
 
 from nsys_llm.analyses.partial import Partial
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.outputs import Cells
 from nsys_llm.report.records import Tables
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.screen import Screen
-from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.identity import Rank
 
 Kept = TypeVar("Kept", bound=Partial[Any])
 Results = TypeVar("Results")
 Options = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class SecondLook:
-    """A table of what some ranks did in windows that only the other tables tell.
-
-    Both functions run in the process that was started; in between the ranks are read once more.
-
-    Attributes:
-        plan: Says where to look, of a recipe's partial, the ranks with GPU work, all tables but
-            findings, and the options: `windows`, by rank, see
-            `nsys_llm.analyses.timeline.step_lanes.LaneWindow`, and `engine`.
-        tabulate: Makes tables of the plan and of the lanes that were read, by rank; of a rank that
-            could not be read again there are none.
-    """
-
-    plan: Callable[[Any, Sequence[Rank], Tables, Options], Any]
-    tabulate: Callable[[Any, Mapping[RankKey, Any]], dict[str, pd.DataFrame]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +41,9 @@ class Analysis(Generic[Kept, Results]):
         caveats: What to know before reading the recipe's numbers, as prose.
         screen: What an overview shows of it on its first screen, and of the overview itself, from
             all tables; None for nothing.
-        second_look: See `SecondLook`; None for most recipes.
+        timeline: Makes the tables of what ranks did in windows that only the other tables tell, of
+            what `tabulate` gets, all tables but findings, and the ranks that were kept; None for
+            most recipes.
     """
 
     partial: type[Kept]
@@ -68,7 +53,10 @@ class Analysis(Generic[Kept, Results]):
     answer: Callable[[Tables], str]
     caveats: Callable[[Tables], list[str]]
     screen: Callable[[Tables], Screen | None] | None = None
-    second_look: SecondLook | None = None
+    timeline: (
+        Callable[[Results, Sequence[Rank], Tables, Options, KeptRanks], dict[str, pd.DataFrame]]
+        | None
+    ) = None
 
 
 def load_analysis(recipe: str) -> Analysis[Any, Any]:

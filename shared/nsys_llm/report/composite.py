@@ -18,7 +18,6 @@ from nsys_llm.report.part import finished
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import job_walls, prepared, run_tables
 from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes
-from nsys_llm.trace.statements import Statement
 
 
 def composed(run: Run) -> Run:
@@ -36,7 +35,10 @@ def composed(run: Run) -> Run:
     runs = {
         name: replace(
             part,
-            profiles=tuple(map(_with_statements, part.profiles, said)),
+            profiles=tuple(
+                replace(profile, statements=its)
+                for profile, its in zip(part.profiles, said, strict=True)
+            ),
             ranks=run.ranks,
             group_names=run.group_names,
             verdicts=verdicts,
@@ -49,10 +51,6 @@ def composed(run: Run) -> Run:
     every = {table: frame for name in order for table, frame in tables[name].items()}
     parts = {name: finished(part, tables=tables[name], every=every) for name, part in runs.items()}
     return replace(run, parts=parts, verdicts=verdicts)
-
-
-def _with_statements(profile: ProfileOutcome, said: tuple[Statement, ...]) -> ProfileOutcome:
-    return replace(profile, statements=said)
 
 
 def _best(runs: Sequence[Run]) -> Run:
