@@ -14,13 +14,15 @@ from ..tables.checks import ALL, DIFFERS, NAMES, RANKS, TOTALS, check_words
 from ..tables.comparability import OTHER_WORK, STEP
 from ..tables.equal_work import LEAST_STEPS
 from ..tables.step_splits import SPAN
-from ..tables.step_verdict import BURSTS, CHANCE, FEW_STEPS, NOISE, UNCERTAIN
+from ..tables.step_verdict import BURSTS, CHANCE, NOISE, ORDER, PROBABLY, UNCERTAIN
 from . import texts
 from .change import ClassChange, Clock, pair_words, scale_of
 from .changes import capital, count_words, find_changes, slow_words
 
 #: A detail names the change of its class from this share of it on.
 _MOST_SHARE: Final = 0.5
+#: Correlation from which on neighbors are alike.
+_ALIKE: Final = 0.5
 #: Differences of two percentages that show as none.
 _NOTHING_PCT: Final = 0.05
 #: What a token is called in steps of a unit.
@@ -41,7 +43,7 @@ def answer(tables: Tables) -> str:
     if changes and verdict["basis"] != SPAN:
         first = changes[0].what
         cause = first if first.startswith("the host: ") else changes[0].sentence
-        sure = "cause" if verdict["word"] != UNCERTAIN else "likely cause"
+        sure = "likely cause" if verdict["word"].startswith((UNCERTAIN, PROBABLY)) else "cause"
         lines.append(f"{sure}: {cause}")
     others = [capital(f"{change.sentence}.") for change in changes[1:]]
     prose = [_sums(tables, verdict), _sure(clock), _other_kernels(tables, verdict), *others,
@@ -89,6 +91,8 @@ def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
     if word == UNCERTAIN and verdict["low_pct"] is not None:
         change += f", 95 % interval {_ends(verdict)}"
     inside = "; ".join([change, *_profiler(verdict), *_doubt(clock)])
+    if verdict["word_reason"] == ORDER:
+        return f"{word}: {pair} {a_step} ({inside}); {_order(clock)}"
     line = f"{word}  {pair} {a_step} ({inside})"
     return line if slow is None else f"{line}; {slow.rpartition(': ')[2]}"
 
@@ -112,22 +116,33 @@ def _doubt(clock: Clock) -> Iterator[str]:
     """Say why nothing more is known, and what would decide."""
     verdict = clock.verdict
     if verdict["word"] == UNCERTAIN and verdict["enough_steps_n"] is not None:
-        effective, steps_n = min(
-            (verdict[f"{side}_effective_steps"], verdict[f"{side}_steps_n"]) for side in COMPARED
-        )
-        fields = {"steps": steps_n, "unit": clock.unit, "effective": max(round(effective), 1),
-                  "enough": format_count(verdict["enough_steps_n"])}  # fmt: skip
-        words = texts.ENOUGH
-        if verdict["word_reason"] == FEW_STEPS:
-            words = texts.ALIKE if fields["effective"] < steps_n else texts.TOO_FEW
-        elif _has_more_slow_steps(verdict):
-            words, fields["words"] = texts.MAY_BE_CHANCE, count_words(clock)
-        yield words.format(**fields)
+        enough = texts.ENOUGH.format(enough=format_count(verdict["enough_steps_n"]), unit=clock.unit)
+        if _has_more_slow_steps(verdict):
+            yield f"{count_words(clock)}, which may be chance"
+        yield enough
     elif verdict["word_reason"] == NOISE:
         yield "within noise"
     all_pct = verdict["all_change_pct"]
     if all_pct is not None and abs(all_pct - verdict["change_pct"]) >= 1:
         yield f"{format_change(all_pct)} with slow {verdict['unit']}s"
+
+
+def _order(clock: Clock) -> str:
+    """Say how many steps of the input pass how many of the baseline, and what would decide."""
+    verdict, unit = clock.verdict, clock.unit
+    passed, n = (int(verdict[f"{side}_order_n"]) for side in COMPARED)
+    before, after = (int(verdict[f"{side}_steps_n"]) for side in COMPARED)
+    doubt = texts.ALIKE if verdict["neighbor_correlation"] >= _ALIKE else texts.FEW_TELL
+    return texts.ORDER.format(
+        steps=f"each of {after} {unit}s" if n == after else f"each of {n} of the {after} {unit}s",
+        takes="takes longer" if clock.is_slower else "takes less time",
+        work="" if verdict["covered_pct"] is None else ", for its work,",
+        passed=f"all {before}" if passed == before else f"{passed} of the {before}",
+        doubt=capital(doubt.format(unit=unit)),
+        runs="" if verdict["noise_ns"] is not None else texts.MORE_RUNS,
+        enough=format_count(verdict["enough_steps_n"]),
+        unit=unit,
+    )
 
 
 def _has_more_slow_steps(verdict: Record) -> bool:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from nsys_llm.numeric.when import STEADY, courses, level_words
 
-from .chosen_steps import Chosen
-from .step_splits import FloatArray
-from .step_verdict import FASTER, SLOWER, UNCERTAIN, StepVerdict
+from .step_verdict import CHANGED, FASTER, SLOWER, UNCERTAIN, StepVerdict
 
 #: Part of the change that steps without it may have.
 _USUAL: Final = 0.25
@@ -20,12 +16,12 @@ def since_words(verdict: StepVerdict) -> str | None:
     """Return it as `slower from step 40 on`; None where steps are alike, or stand by GPU."""
     figure = verdict.figure
     # A change amid a run makes its steps alike, and the mean of all uncertain.
-    if figure is None or verdict.looks is None or verdict.word not in (FASTER, SLOWER, UNCERTAIN):
+    if figure is None or verdict.looks is None or verdict.word not in CHANGED | {UNCERTAIN}:
         return None
     word = SLOWER if figure.change > 0 else FASTER
     means_ns = figure.chosen[0].cell_means_ns()
     sign = 1.0 if word == SLOWER else -1.0
-    before, after = (sign * _relative(side, means_ns) for side in figure.chosen)
+    before, after = (sign * side.relative(means_ns) for side in figure.chosen)
     if any((side.steps.gpu >= 0).any() for side in figure.chosen):
         return None
     (earlier,), (course,) = courses(before[None], 1.0), courses(after[None], 1.0)
@@ -37,8 +33,3 @@ def since_words(verdict: StepVerdict) -> str | None:
     number = figure.chosen[1].steps.number[figure.chosen[1].kept][course.steps]
     words = level_words(course.kind, int(number[0]), int(number[-1]))
     return words and f"{word.lower()} {words}"
-
-
-def _relative(side: Chosen, means_ns: FloatArray) -> FloatArray:
-    """Return the steps that make the figure, in shares of the first run's mean of equal work."""
-    return np.asarray(side.program_ns[side.kept] / means_ns[side.cell[side.kept]])

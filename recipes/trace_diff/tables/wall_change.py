@@ -47,7 +47,9 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
         "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
         **_pair("_steps_n", (before.steps_n, after.steps_n) if figure is None else figure.steps_n),
-        **_pair("_effective_steps", looks.effective_n if looks and looks.difference else None),
+        "neighbor_correlation": looks.difference.correlation if looks and looks.difference else None,
+        "longer_probability": looks.order.longer if looks and looks.order else None,
+        **_pair("_order_n", looks.order.counts if looks and looks.order else None),
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
         "note": comparison.cells.note,
@@ -71,6 +73,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
     if figure.interval is not None:
         row["low_pct"], row["high_pct"] = (100 * end for end in figure.interval)
+    if figure.error is not None:
         medians = (float(np.median(side.program_ns[side.kept])) for side in figure.chosen)
         row |= _pair("_p50_ns", (next(medians), next(medians)))
     return row

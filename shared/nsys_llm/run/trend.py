@@ -2,19 +2,16 @@
 
 Read are report.json and ranks.parquet of results of llm_overview, and no profiles. Step time is
 the mean of the steps of each GPU, then of the GPUs. The band of a run is the 95 % prediction
-interval of one more value after those of the last runs before it that are comparable: mean +-
-t(0.975, n - 1) s sqrt(1 + 1/n), with s their standard deviation. Source: G. J. Hahn, W. Q. Meeker,
-Statistical Intervals (1991), chapter 4.
+interval of one more value after those of the last runs before it that are comparable.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Final
 
 import pandas as pd
@@ -32,7 +29,7 @@ from nsys_llm.manifest.gates import (
     judge,
     parse_gates,
 )
-from nsys_llm.numeric.two_samples import student_quantile
+from nsys_llm.numeric.two_samples import LEAST_RUNS, prediction_half
 from nsys_llm.report.findings import PERFORMANCE
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run_record import REPORT_NAME
@@ -48,8 +45,6 @@ _RECIPE: Final = "llm_overview"
 FASTER, SLOWER, SAME, UNCERTAIN = "FASTER", "SLOWER", "SAME", "UNCERTAIN"
 #: A smaller change of a step is none, however quiet the runs before (as in trace_diff), in percent.
 _LEAST_PCT: Final = 1.0
-#: Fewer runs tell no band.
-_LEAST_RUNS: Final = 3
 #: Options that choose another part of a run.
 _SELECTING: Final = (
     *("filter_time", "filter_nvtx", "filter_projected_nvtx", "step", "step_kernel", "steps"),
@@ -118,10 +113,7 @@ class Band:
         n = len(values_ns)
         if not n:
             return None
-        half_ns = None
-        if n >= _LEAST_RUNS:
-            half_ns = student_quantile(0.975, n - 1) * stdev(values_ns) * math.sqrt(1 + 1 / n)
-        return cls(n, fmean(values_ns), half_ns)
+        return cls(n, fmean(values_ns), prediction_half(values_ns))
 
     def verdict(self, value_ns: float) -> str:
         """Return the word on a run that takes so long."""
@@ -327,7 +319,7 @@ def verdict_line(table: pd.DataFrame) -> str:
     unit, runs_n = newest["unit"], int(newest["band_n"])
     change = f"{format_ns(newest['mean_ns'])} -> {format_ns(newest['step_ns'])} a {unit}"
     if pd.isna(newest["band_low_ns"]):
-        band = f"{_LEAST_RUNS} comparable runs before it tell a noise band, here are {runs_n}"
+        band = f"{LEAST_RUNS} comparable runs before it tell a noise band, here are {runs_n}"
     else:
         low, high = (format_ns(newest[name]) for name in ("band_low_ns", "band_high_ns"))
         band = f"noise band of the last {runs_n}: {low} to {high}"
