@@ -106,10 +106,11 @@ class Figure:
         program0, program1 = map(program_ns, means)
         interval, error = None, None
         if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
+            if difference is None:
+                own = (side.sample(side.relative(side.cell_means_ns())) for side in chosen)
+                difference = Difference.of(*own)
             means_ns = chosen[0].cell_means_ns()
             first, second = (side.relative(means_ns) for side in chosen)
-            if difference is None:
-                difference = Difference.of(chosen[0].sample(first), chosen[1].sample(second))
             width, log = difference.half_width(), math.log(after / before)
             low, high, error = math.expm1(log - width), math.expm1(log + width), difference.error
             if high - low <= second.max() / first.min() - second.min() / first.max():
@@ -190,11 +191,17 @@ class Looks:
         return self.slow_p is not None and self.slow_p < BURSTS_ALPHA
 
     @property
-    def is_moved(self) -> bool:
-        """Whether typical steps differ by more than chance gives."""
+    def differs(self) -> bool:
+        """Whether typical steps differ by more than chance gives, however little."""
         if self.p_value is None:
             return False
         return self.p_value < next(p for least, p in _LOCATION_ALPHAS if self.typical_n >= least)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether they do, and by enough to be a change."""
+        change = 0.0 if self.difference is None else self.difference.change
+        return self.differs and abs(change) >= math.log1p(LEAST_PCT / 100)
 
     def is_ordered(self, change: float) -> bool:
         """Tell whether steps of one run are mostly longer, and by enough; a run and back alike."""
@@ -210,7 +217,7 @@ class Looks:
             change: Of typical steps.
         """
         (k0, k1), (n0, n1) = self.slow_n, self.steps_n
-        is_told = self.is_ordered(change) or (self.is_moved and abs(change) >= LEAST_PCT / 100)
+        is_told = self.is_moved or self.is_ordered(change)
         return not self.is_burst and (is_told or is_by_cell or k1 * n0 == k0 * n1)
 
     @property
