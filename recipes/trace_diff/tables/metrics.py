@@ -10,7 +10,16 @@ from functools import cached_property
 from typing import Final
 
 from nsys_llm.manifest.declared import Metric
-from nsys_llm.manifest.gates import NOT_COMPARABLE, Gate, Judgement, judge
+from nsys_llm.manifest.gates import (
+    FAIL,
+    NOT_COMPARABLE,
+    PASS,
+    PROBABLY_FAIL,
+    Gate,
+    Judgement,
+    judge,
+)
+from nsys_llm.numeric.two_samples import prediction_half
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
@@ -26,6 +35,7 @@ from .collectives import RunCollectives
 from .comparability import STEP, Comparison
 from .runs import Runs, RunSums
 from .step_splits import SPAN, RunSteps, mean_split, total
+from .step_verdict import PROBABLY, SLOWER, UNCERTAIN, StepVerdict
 
 Value = Fraction | None
 
@@ -34,8 +44,9 @@ STEP_TIME: Final = "step_time"
 EQUAL: Final = "step_time_equal"
 INTER_TOKEN: Final = "inter_token_p99"
 SLOW_STEPS: Final = "slow_steps"
-#: Metrics of the wall-clock time of full steps.
-_OF_STEPS: Final = (STEP_TIME, EQUAL, SLOW_STEPS, INTER_TOKEN, "steps_per_second")
+#: Metrics of the wall-clock time of full steps: those by which the verdict is sure, and all.
+_TESTED: Final = (STEP_TIME, EQUAL, SLOW_STEPS, "steps_per_second")
+_OF_STEPS: Final = (*_TESTED, INTER_TOKEN)
 #: Metrics that are shares, or of one call: they compare runs of any length.
 _SHARES: Final = ("idle_pct", "exposed_comm_pct", "kernel_per_call")
 #: Metrics that rest on single kernels: where a CUDA graph is one row, they see only what ran
@@ -46,6 +57,7 @@ _OF_KERNELS: Final = ("gpu_time", "kernel_launches", "exposed_comm", "exposed_co
 _SECOND_NS: Final = 1_000_000_000
 #: Metrics that are classes of the wall-clock time of a full step.
 _CLASSES: Final = {"idle_time_per_step": IDLE, "exposed_comm_per_step": COMMUNICATION}
+_AS_MEASURED: Final = "as measured; --baselines tells how far equal runs differ"
 #: What stands for GPU time without a phase: it may be 0.
 _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
@@ -100,14 +112,27 @@ class MetricChange:
 
     Attributes:
         before: Of the baseline; None where it cannot be computed.
-        noise: How far runs of the baseline differ; None where that is not known.
+        runs: Of the baseline and further runs of it; the baseline alone where some run has none.
         reason: Why a gate on it cannot be decided; None if it can.
     """
 
     before: Value
     after: Value
-    noise: Value
+    runs: tuple[Fraction, ...]
     reason: str | None
+
+    @property
+    def noise(self) -> Value:
+        """How far runs of the baseline differ; None where that is not known."""
+        return max(self.runs) - min(self.runs) if len(self.runs) > 1 else None
+
+    @property
+    def is_beyond(self) -> bool | None:
+        """Whether it is beyond what one more run of the baseline shows; None for too few of them."""
+        half = prediction_half([float(value) for value in self.runs])
+        if half is None or self.after is None:
+            return None
+        return abs(float(self.after) - float(sum(self.runs) / len(self.runs))) > half
 
     @property
     def change(self) -> Value:
@@ -159,11 +184,11 @@ class Metrics:
             baseline = self.runs.baseline
             repeats = tuple(run for run in repeats if not other_work(baseline, run, steps))
         others = [self._value(run, metric, argument) for run in repeats]
-        known = [value for value in (before, *others) if value is not None]
-        noise = max(known) - min(known) if others and len(known) == 1 + len(others) else None
+        known = tuple(value for value in (before, *others) if value is not None)
+        known = known if len(known) == 1 + len(others) else ()
         is_known = before is not None and after is not None
         reason = next(self._reasons(metric, argument, is_known=is_known), None)
-        return MetricChange(before, after, noise, reason)
+        return MetricChange(before, after, known, reason)
 
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
@@ -313,11 +338,13 @@ def metric_columns(metrics: Metrics, declared: Sequence[Metric]) -> Columns:
     }
 
 
-def gate_columns(metrics: Metrics, gates: Sequence[Gate], declared: Sequence[Metric]) -> Columns:
+def gate_columns(
+    metrics: Metrics, gates: Sequence[Gate], declared: Sequence[Metric], verdict: StepVerdict
+) -> Columns:
     """Return the table gates, in the order given."""
     unit_of = {metric.name: metric.unit for metric in declared}
     changes = [metrics.of(gate.metric, gate.argument) for gate in gates]
-    judged = [_judged(gate, item) for gate, item in zip(gates, changes, strict=True)]
+    judged = [_judged(gate, item, verdict) for gate, item in zip(gates, changes, strict=True)]
     return {
         "gate": [gate.text for gate in gates],
         "result": [item.result for item in judged],
@@ -341,10 +368,34 @@ def matches(name: str, glob: str) -> bool:
     return any(fnmatchcase(item.lower(), wanted) for item in {name, kernel_label(name)})
 
 
-def _judged(gate: Gate, change: MetricChange) -> Judgement:
+def _judged(gate: Gate, change: MetricChange, verdict: StepVerdict) -> Judgement:
+    """Return what a gate says: by runs of the baseline if they tell, else by the steps."""
     if change.reason is not None:
         return Judgement(NOT_COMPARABLE, None, change.reason)
-    return judge(gate, change.before, change.after, change.noise)
+    judged = judge(gate, change.before, change.after, change.noise)
+    if judged.result != FAIL or change.is_beyond:
+        return judged
+    if gate.metric in _TESTED:
+        result, reason = _by_steps(gate.metric, verdict)
+    elif change.is_beyond is not None:
+        result, reason = PROBABLY_FAIL, "runs of the baseline differ nearly as much"
+    else:
+        unsure = verdict.word.startswith((UNCERTAIN, PROBABLY)) and change.noise is None
+        result, reason = FAIL, _AS_MEASURED if unsure else None
+    return Judgement(result, judged.allowed, reason)
+
+
+def _by_steps(metric: str, verdict: StepVerdict) -> tuple[str, str | None]:
+    """Return whether steps are worse, or more of them slow, and why that is not sure."""
+    looks, figure = verdict.looks, verdict.figure
+    if looks is None or figure is None or looks.slow_p is None:
+        return PROBABLY_FAIL, "fewer than 5 steps tell only a size"
+    is_longer = verdict.word == SLOWER or (looks.differs and figure.change > 0)
+    if looks.is_burst if metric == SLOW_STEPS else is_longer:
+        return FAIL, None
+    if metric != SLOW_STEPS and verdict.word == PROBABLY + SLOWER:
+        return PROBABLY_FAIL, None
+    return PASS, f"above the limit, which may be chance: the verdict is {verdict.word}"
 
 
 def _value_columns(changes: Sequence[MetricChange], units: Sequence[str]) -> Columns:

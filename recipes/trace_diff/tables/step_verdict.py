@@ -276,7 +276,9 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         figure = Figure.of(whole)
         if figure is None:
             return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
-        return StepVerdict(_word_of_spans(figure, options["tolerance"]), ONE_SPAN, comparison, figure)
+        return StepVerdict(
+            _word_of_spans(figure, options["tolerance"]), ONE_SPAN, comparison, figure
+        )
     looks = Looks.of(typical, whole)
     figure, chosen = Figure.of(typical, looks.difference), typical
     change = 0.0 if figure is None else figure.change
@@ -295,9 +297,7 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         all_pct=100 * (after / before - 1) if before else None,
     )
     if comparison.word is not None:
-        return replace(
-            verdict, word=comparison.word, word_reason=WORK, token_ns=_token_ns(chosen)
-        )
+        return replace(verdict, word=comparison.word, word_reason=WORK, token_ns=_token_ns(chosen))
     if figure is None:
         return verdict
     word, reason = _decided(verdict, figure, looks, options["tolerance"])

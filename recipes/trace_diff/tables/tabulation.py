@@ -61,7 +61,7 @@ def tabulate(
         "comparability": comparison.checks,
         "runs": sums.run_rows(runs),
         "metrics": metric_columns(metrics, declared),
-        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared),
+        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared, verdict),
         "kernels": kernels.kernel_columns(runs, classes, comparison.unit, full, options),
         "configs": kernels.config_columns(runs, options),
         "memops": sums.memop_columns(runs, copies),

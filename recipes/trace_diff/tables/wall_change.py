@@ -47,7 +47,9 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
         "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
         **_pair("_steps_n", (before.steps_n, after.steps_n) if figure is None else figure.steps_n),
-        "neighbor_correlation": looks.difference.correlation if looks and looks.difference else None,
+        "neighbor_correlation": looks.difference.correlation
+        if looks and looks.difference
+        else None,
         "longer_probability": looks.order.longer if looks and looks.order else None,
         **_pair("_order_n", looks.order.counts if looks and looks.order else None),
         "enough_steps_n": verdict.enough_n,

@@ -156,9 +156,7 @@ class Difference:
         r = correlation(first.residuals, second.residuals)
         counts = [item.count * (1 - r) / (1 + r) for item in (first, second)]
         parts = [first.variance / counts[0], second.variance / counts[1]]
-        below = math.fsum(
-            part**2 / max(n - 1, 1.0) for part, n in zip(parts, counts, strict=True)
-        )
+        below = math.fsum(part**2 / max(n - 1, 1.0) for part, n in zip(parts, counts, strict=True))
         freedom = max(math.fsum(parts) ** 2 / below, 1.0) if below else math.inf
         return cls(second.mean - first.mean, math.sqrt(math.fsum(parts)), freedom, r)
 

@@ -80,7 +80,7 @@ def run_recipe(
         code = _exit_code(run, console, reported_side)
         results = _results(run, first, executor, console)
         if manifest.metrics:
-            code = gated(code, results.tables["gates"])
+            code = gated(code, results.tables["gates"], options["gate_if"])
         if compares:
             other, compared = run_compared(folder.path, given, executor, console)
             code = max(code, other)

@@ -23,8 +23,10 @@ from nsys_llm.manifest.gates import (
     FAIL,
     NOT_COMPARABLE,
     PASS,
+    PROBABLY_FAIL,
     Gate,
     Judgement,
+    blocks,
     gate_texts,
     judge,
     parse_gates,
@@ -142,7 +144,7 @@ def trend(given: Mapping[str, Any], console: Console) -> RunOutcome:
     results = [load(folder) for folder in folders]
     table = declared_frame(TABLE, _table(results, given["last"]))
     judgements = [(gate, _judged(table, gate, given["last"])) for gate in gates]
-    code = _code(results[-1], [judgement.result for _, judgement in judgements])
+    code = _code(results[-1], [told.result for _, told in judgements], given["gate_if"])
     verdict = verdict_line(table)
     gate_lines = [f"  {told.result}  {_told(gate, told)}" for gate, told in judgements]
     console.show(*_screen(table), "", verdict, *gate_lines)
@@ -295,6 +297,9 @@ def _judged(table: pd.DataFrame, gate: Gate, last_n: int) -> Judgement:
         return Judgement(PASS, judgement.allowed, "above the limit, but within the noise band")
     if judgement.result == FAIL:
         reason = f"{format_ns(band.mean_ns)} -> {format_ns(values_ns[-1])}"
+        if band.half_ns is None:
+            few = f"{reason}; fewer than {LEAST_RUNS} runs before it tell no noise"
+            return Judgement(PROBABLY_FAIL, judgement.allowed, few)
         return Judgement(FAIL, judgement.allowed, reason)
     return judgement
 
@@ -303,11 +308,11 @@ def _told(gate: Gate, judgement: Judgement) -> str:
     return f"{gate.text}: {judgement.reason}" if judgement.reason else gate.text
 
 
-def _code(newest: Result, judged: Sequence[str]) -> ExitCode:
+def _code(newest: Result, judged: Sequence[str], gate_if: str) -> ExitCode:
     """Return the exit code, as trace_diff has it: what is not comparable weighs most."""
     if newest.report["exit_code"] == ExitCode.INCOMPLETE or NOT_COMPARABLE in judged:
         return ExitCode.INCOMPLETE
-    return ExitCode.GATE_FAILED if FAIL in judged else ExitCode.DONE
+    return ExitCode.GATE_FAILED if blocks(judged, gate_if) else ExitCode.DONE
 
 
 def verdict_line(table: pd.DataFrame) -> str:

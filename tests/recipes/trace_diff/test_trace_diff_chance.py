@@ -92,11 +92,69 @@ def test_runs_of_the_baseline_decide_what_its_steps_do_not(tmp_path):
         ("PROBABLY SLOWER", "order", (1.03, 0.97)), ("PROBABLY SLOWER", "order", (1.01,)),
     ):  # fmt: skip
         again = [
-            paced(*(factor * some for some in BEFORE)).write(tmp_path / f"{word}{reason}{i}{factor}", i)
+            paced(*(factor * some for some in BEFORE)).write(
+                tmp_path / f"{word}{reason}{i}{factor}", i
+            )
             for i, factor in enumerate(factors, 9)
         ]
         row = verdict(*paths, "--baselines", *map(str, again))
         assert (row["word"], row["word_reason"]) == (word, reason), factors
+
+
+GATES = ("step:+3%", "step_time_equal:+3%", "steps_per_second:-3%", "slow_steps:+1pp")
+
+
+def results(folder, pair, *options, gates=GATES, code=0):
+    """Return the results of gates on two runs, and the reasons of those that have one."""
+    said = compare(folder, *pair, "--gate", *gates, *options, code=code)
+    table = said.tables["gates"]
+    assert set(table["metric"][:1]) == {"step_time"}
+    return table["result"].tolist(), table["reason"].dropna().tolist()
+
+
+@pytest.mark.slow
+def test_gates_say_how_sure_they_are(tmp_path, capsys):
+    clear = written(tmp_path, paced(*[100] * 12), paced(*[110] * 12))
+    assert results(tmp_path, clear, code=1) == (["fail"] * 3 + ["pass"], [])
+    assert results(tmp_path, clear[::-1]) == (["pass"] * 4, [])
+    capsys.readouterr()
+    (tmp_path / "likely").mkdir()
+    likely = written(tmp_path / "likely", paced(*BEFORE), paced(*AFTER))
+    assert results(tmp_path, likely) == (["fail (probably)"] * 3 + ["pass"], [])
+    shown = capsys.readouterr()
+    assert shown.err.count("warning: gate probably failed: ") == 3
+    assert "error" not in shown.err
+    assert "Gates: fail (probably; exit 0), 3 fail (probably), 1 pass" in shown.out
+    assert "--gate-if probably ends such a run with exit 1" in shown.out
+    results(tmp_path, likely, "--gate-if", "probably", code=1)
+    shown = capsys.readouterr()
+    assert shown.err.count("error: gate probably failed: ") == 3
+    assert "Gates: fail (probably; exit 1), " in shown.out
+    # Three runs of the baseline are sure of what its steps are not.
+    again = [
+        paced(*(factor * some for some in BEFORE)).write(tmp_path / f"{factor}", 7)
+        for factor in (1.01, 0.99)
+    ]
+    sure = results(tmp_path, likely, "--baselines", *again, gates=GATES[:3], code=1)
+    assert sure == (["fail"] * 3, [])
+
+
+@pytest.mark.slow
+def test_gates_fail_by_nothing_that_may_be_chance(tmp_path):
+    late = {3: 3_000_000, 9: 3_000_000}
+    pair = written(tmp_path, Job(steps=20), Job(steps=20, late_ns=late))
+    reason = "above the limit, which may be chance: the verdict is UNCERTAIN"
+    told = results(tmp_path, pair, gates=(*GATES, "idle_pct:+2pp"), code=1)
+    assert told == (
+        ["pass"] * 4 + ["fail"],
+        [*[reason] * 3, "as measured; --baselines tells how far equal runs differ"],
+    )
+    # Of so few steps there is but a size.
+    (tmp_path / "few").mkdir()
+    few = written(tmp_path / "few", paced(*[100] * 4), paced(*[150] * 4))
+    assert results(tmp_path, few, gates=GATES[:1]) == (
+        ["fail (probably)"], ["fewer than 5 steps tell only a size"],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("n", [5, 10, 24])

@@ -207,12 +207,16 @@ def test_noise_keeps_a_verdict_from_a_change_that_is_significant(tmp_path):
         (ExitCode.DONE, ["fail", "not_comparable"], ExitCode.INCOMPLETE),
         (ExitCode.INCOMPLETE, ["fail"], ExitCode.INCOMPLETE),
         (ExitCode.FAULT, ["fail"], ExitCode.FAULT),
+        (ExitCode.DONE, ["pass", "fail (probably)"], ExitCode.DONE),
+        (ExitCode.DONE, ["fail", "fail (probably)"], ExitCode.GATE_FAILED),
         (ExitCode.DONE, [], ExitCode.DONE),
     ],
 )
 def test_the_code_that_weighs_most_wins(before, results, after):
     gates = pd.DataFrame({"result": pd.Series(results, dtype="string")})
-    assert gated(before, gates) is after
+    assert gated(before, gates, "sure") is after
+    if before is ExitCode.DONE and "fail (probably)" in results:
+        assert gated(before, gates, "probably") is ExitCode.GATE_FAILED
 
 
 def test_an_empty_or_partial_run_tells_no_noise(tmp_path, pair):
