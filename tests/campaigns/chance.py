@@ -35,8 +35,7 @@ def pairs(n: int, alike: float, pairs_n: int) -> Iterator[tuple[FloatArray, Floa
     some = shocks.copy()
     for step in range(1, n + 50):
         some[..., step] = alike * some[..., step - 1] + math.sqrt(1 - alike**2) * shocks[..., step]
-    for first, second in np.maximum(1 + NOISE * some[..., 50:], 0.1):
-        yield first, second
+    yield from np.maximum(1 + NOISE * some[..., 50:], 0.1)
 
 
 def looked(first: FloatArray, second: FloatArray) -> str:

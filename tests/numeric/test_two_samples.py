@@ -87,7 +87,7 @@ def test_groups_of_values_have_their_own_means():
 
 
 def test_neighbors_of_both_runs_tell_one_correlation_by_the_shorter():
-    """Lags 3 - 1 of spreads 4 + 2: r = 1 / 3, and (1 + 4 / 3) / 3 more; 4 values count as 4 / 17."""
+    """Lags 3 - 1 of spreads 4 + 2: r = 1 / 3, and (1 + 4 / 3) / 3 more."""
     first, second = np.array([1.0, 1.0, 1.0, 1.0]), np.array([1.0, -1.0, 0.0])
     r = 1 / 3 + 7 / 9
     assert correlation(first, second) == correlation(second, first) == min(r, 0.9)

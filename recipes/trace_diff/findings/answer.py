@@ -116,12 +116,10 @@ def _doubt(clock: Clock) -> Iterator[str]:
     """Say why nothing more is known, and what would decide."""
     verdict = clock.verdict
     if verdict["word"] == UNCERTAIN and verdict["enough_steps_n"] is not None:
-        enough = texts.ENOUGH.format(
-            enough=format_count(verdict["enough_steps_n"]), unit=clock.unit
-        )
         if _has_more_slow_steps(verdict):
             yield f"{count_words(clock)}, which may be chance"
-        yield enough
+        enough = format_count(verdict["enough_steps_n"])
+        yield texts.ENOUGH.format(enough=enough, unit=clock.unit)
     elif verdict["word_reason"] == NOISE:
         yield "within noise"
     all_pct = verdict["all_change_pct"]

@@ -128,7 +128,7 @@ class MetricChange:
 
     @property
     def is_beyond(self) -> bool | None:
-        """Whether it is beyond what one more run of the baseline shows; None for too few of them."""
+        """Whether it is beyond what one more run of the baseline shows; None for too few."""
         half = prediction_half([float(value) for value in self.runs])
         if half is None or self.after is None:
             return None

@@ -276,9 +276,8 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         figure = Figure.of(whole)
         if figure is None:
             return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
-        return StepVerdict(
-            _word_of_spans(figure, options["tolerance"]), ONE_SPAN, comparison, figure
-        )
+        word = _word_of_spans(figure, options["tolerance"])
+        return StepVerdict(word, ONE_SPAN, comparison, figure)
     looks = Looks.of(typical, whole)
     figure, chosen = Figure.of(typical, looks.difference), typical
     change = 0.0 if figure is None else figure.change

@@ -32,6 +32,7 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
     """Return the row of the table verdict."""
     comparison, figure, looks = verdict.comparison, verdict.figure, verdict.looks
     before, after = comparison.steps
+    difference, order = (looks.difference, looks.order) if looks else (None, None)
     row: dict[str, Any] = {
         "word": verdict.word,
         "word_reason": verdict.word_reason,
@@ -47,11 +48,9 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
         "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
         **_pair("_steps_n", (before.steps_n, after.steps_n) if figure is None else figure.steps_n),
-        "neighbor_correlation": looks.difference.correlation
-        if looks and looks.difference
-        else None,
-        "longer_probability": looks.order.longer if looks and looks.order else None,
-        **_pair("_order_n", looks.order.counts if looks and looks.order else None),
+        "neighbor_correlation": difference and difference.correlation,
+        "longer_probability": order and order.longer,
+        **_pair("_order_n", order and order.counts),
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
         "note": comparison.cells.note,

@@ -69,11 +69,8 @@ def _record(
     results, word = set(gates["result"]), _WORDS.get(code, "fault")
     if code is ExitCode.INCOMPLETE and NOT_COMPARABLE not in results:
         word = "incomplete"
-    if (
-        code in (ExitCode.DONE, ExitCode.GATE_FAILED)
-        and results >= {PROBABLY_FAIL}
-        and FAIL not in results
-    ):
+    is_decided = code in (ExitCode.DONE, ExitCode.GATE_FAILED)
+    if is_decided and {FAIL, PROBABLY_FAIL} & results == {PROBABLY_FAIL}:
         word = PROBABLY_FAIL
     return {
         "format": _FORMAT,

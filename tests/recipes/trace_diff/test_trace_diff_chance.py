@@ -1,4 +1,4 @@
-"""How sure a verdict of trace_diff is: few clear steps, steps in a row that are alike, baselines."""
+"""How sure a verdict of trace_diff is: few clear steps, neighbors that are alike, baselines."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ def paced(*percents, steps=None):
 
 def written(folder, *jobs):
     return [job.write(folder / f"run{seed}", seed) for seed, job in enumerate(jobs)]
+
+
+def repeats(folder, *factors):
+    """Write further runs of the baseline, each so many times as long."""
+    folder.mkdir()
+    jobs = (paced(*(factor * some for some in BEFORE)) for factor in factors)
+    return [job.write(folder / f"{seed}", seed) for seed, job in enumerate(jobs, 9)]
 
 
 def verdict(before, after, *options):
@@ -91,12 +98,7 @@ def test_runs_of_the_baseline_decide_what_its_steps_do_not(tmp_path):
         ("SLOWER", "baselines", (1.01, 0.99)), ("SAME", "noise", (1.15, 0.99)),
         ("PROBABLY SLOWER", "order", (1.03, 0.97)), ("PROBABLY SLOWER", "order", (1.01,)),
     ):  # fmt: skip
-        again = [
-            paced(*(factor * some for some in BEFORE)).write(
-                tmp_path / f"{word}{reason}{i}{factor}", i
-            )
-            for i, factor in enumerate(factors, 9)
-        ]
+        again = repeats(tmp_path / f"{word} {factors}", *factors)
         row = verdict(*paths, "--baselines", *map(str, again))
         assert (row["word"], row["word_reason"]) == (word, reason), factors
 
@@ -131,10 +133,7 @@ def test_gates_say_how_sure_they_are(tmp_path, capsys):
     assert shown.err.count("error: gate probably failed: ") == 3
     assert "Gates: fail (probably; exit 1), " in shown.out
     # Three runs of the baseline are sure of what its steps are not.
-    again = [
-        paced(*(factor * some for some in BEFORE)).write(tmp_path / f"{factor}", 7)
-        for factor in (1.01, 0.99)
-    ]
+    again = repeats(tmp_path / "again", 1.01, 0.99)
     sure = results(tmp_path, likely, "--baselines", *again, gates=GATES[:3], code=1)
     assert sure == (["fail"] * 3, [])
 
