@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted, format_change, format_count, format_ns, format_percent
 
 from ..tables.checks import ALL, DIFFERS, NAMES, RANKS, TOTALS, check_words
-from ..tables.comparability import OTHER_WORK, STEP
+from ..tables.comparability import NOT_COMPARABLE, OTHER_WORK, STEP
 from ..tables.equal_work import LEAST_STEPS
 from ..tables.step_splits import SPAN
 from ..tables.step_verdict import BURSTS, CHANCE, NOISE, ORDER, PROBABLY, UNCERTAIN
@@ -21,6 +21,8 @@ from .changes import capital, count_words, find_changes, slow_words
 
 #: A detail names the change of its class from this share of it on.
 _MOST_SHARE: Final = 0.5
+#: Share of a step that a class or category takes to stand side by side.
+_LEAST_SHOWN: Final = 0.01
 #: Correlation from which on neighbors are alike.
 _ALIKE: Final = 0.5
 #: Differences of two percentages that show as none.
@@ -69,8 +71,9 @@ def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
         yield f"{capital(verdict['since'])}."
     if verdict["note"]:
         yield f"{capital(verdict['note'])}."
-    classes = _classes(clock)
-    if classes:
+    if verdict["word"] == NOT_COMPARABLE:
+        yield from _side_by_side(clock)
+    elif classes := _classes(clock):
         yield classes
 
 
@@ -78,6 +81,8 @@ def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
     verdict, a_step = clock.verdict, f"a {clock.unit}"
     word, change = verdict["word"], format_change(verdict["change_pct"])
     pair = pair_words(verdict["baseline_ns"], verdict["input_ns"])
+    if word == NOT_COMPARABLE:
+        return f"{word}: {verdict['reason']}; {a_step} {pair} ({change})"
     if verdict["basis"] == SPAN and verdict["work"]:
         cause = f": {changes[0].what}" if changes else ""
         return f"{word}  {pair} {verdict['work']}{cause}"
@@ -196,6 +201,27 @@ def _classes(clock: Clock) -> str:
             is_said = name == COMMUNICATION and share >= _MOST_SHARE
             reported.append(f"{name} {ns / scale:+.{digits}f}{f' ({detail})' if is_said else ''}")
     return " | ".join(reported)
+
+
+def _side_by_side(clock: Clock) -> Iterator[str]:
+    """Yield what each class takes in both runs, and each category of kernels."""
+    rows = [row for row in clock.rows if row["rank"] is None]
+    least_ns = _LEAST_SHOWN * clock.verdict["baseline_ns"]
+    categories = [row for row in rows if row["wall_class"] == COMPUTE and row["detail"]]
+    for title, name, some in (
+        ("class", "wall_class", [row for row in rows if row["detail"] is None]),
+        ("category", "detail", categories),
+    ):
+        large = [row for row in some if max(row["baseline_ns"], row["input_ns"]) >= least_ns]
+        parts = [_change_words(row[name], row) for row in large]
+        if parts:
+            yield f"by {title}: {' | '.join(parts)}"
+
+
+def _change_words(name: str, row: Record) -> str:
+    before, after = row["baseline_ns"], row["input_ns"]
+    share = f" ({format_change(100 * (after / before - 1))})" if before else ""
+    return f"{name} {pair_words(before, after)}{share}"
 
 
 def _other_kernels(tables: Tables, verdict: Record) -> str:

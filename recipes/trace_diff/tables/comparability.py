@@ -25,6 +25,7 @@ from . import equal_work as equal
 from .checks import (
     ALL,
     COMMON_PCT,
+    GPU,
     SAME_GRID_PCT,
     SAME_WORK_PCT,
     STEP_TIMES,
@@ -123,8 +124,20 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
 
 def _compared(runs: Runs, nothing: Callable[[WallsOf], Comparison]) -> Comparison:
     named = nothing(_named)
-    if blocked := "; ".join(map(check_words, named.blocked(ALL))):
-        return replace(named, reason=blocked)
+    blocked = named.blocked(ALL)
+    reason = "; ".join(map(check_words, blocked))
+    if not blocked:
+        return _by_work(runs, nothing, named)
+    if {check["check"] for check in blocked} != {GPU}:
+        return replace(named, reason=reason)
+    # What each GPU takes stands side by side, without a verdict.
+    some = _by_work(runs, nothing, named)
+    return replace(some, word=NOT_COMPARABLE, reason=reason)
+
+
+def _by_work(
+    runs: Runs, nothing: Callable[[WallsOf], Comparison], named: Comparison
+) -> Comparison:
     before, after = named.steps
     units = {before.unit, after.unit}
     if not units & _NO_NAMES:
@@ -245,8 +258,8 @@ def _of_steps(runs: Runs, nothing: Comparison) -> Comparison:
 
 
 def _checked(runs: Runs, some: Comparison) -> Comparison:
-    """Look at launches where the names of steps tell no amounts."""
-    other = _other_sizes(runs, some)
+    """Look at launches where the names of steps tell no amounts; other GPUs have other grids."""
+    other = None if some.blocked(ALL) else _other_sizes(runs, some)
     if other is None:
         return some
     # Both sides are still told; only what it means is not.

@@ -276,7 +276,7 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         figure = Figure.of(whole)
         if figure is None:
             return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
-        word = _word_of_spans(figure, options["tolerance"])
+        word = comparison.word or _word_of_spans(figure, options["tolerance"])
         return StepVerdict(word, ONE_SPAN, comparison, figure)
     looks = Looks.of(typical, whole)
     figure, chosen = Figure.of(typical, looks.difference), typical
@@ -295,6 +295,8 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         () if figure is None else tuple(_runs_ns(comparison, figure)),
         all_pct=100 * (after / before - 1) if before else None,
     )
+    if comparison.word == NOT_COMPARABLE:
+        return verdict
     if comparison.word is not None:
         return replace(verdict, word=comparison.word, word_reason=WORK, token_ns=_token_ns(chosen))
     if figure is None:

@@ -50,7 +50,7 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
         **_pair("_steps_n", (before.steps_n, after.steps_n) if figure is None else figure.steps_n),
         "neighbor_correlation": difference and difference.correlation,
         "longer_probability": order and order.longer,
-        **_pair("_order_n", order and order.counts),
+        **_pair("_order_n", order.counts if order else None),
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
         "note": comparison.cells.note,

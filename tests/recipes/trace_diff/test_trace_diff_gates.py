@@ -147,7 +147,9 @@ def test_another_gpu_is_not_comparable(tmp_path):
     assert [(row["check"], row["baseline"], row["input"]) for row in verdict["not_comparable"]] == [
         ("GPU", "H100", "H200")
     ]
-    assert verdict["answer"].startswith("NOT COMPARABLE: other hardware (`H100`, then `H200`).")
+    assert verdict["answer"].startswith(
+        "NOT COMPARABLE: other hardware (`H100`, then `H200`); a window 1.10 -> 1.10 us (+0.0 %)"
+    )
 
 
 def test_sums_of_another_number_of_ranks_are_not_comparable_and_shares_are(tmp_path, pair):
