@@ -114,9 +114,7 @@ class _Rank:
         self.host, self.gpu = (job.host, job.gpu) if alone else (1.0, 1.0)
         self.late_ns = job.late_ns if alone else {}
         self.pace = 1.0
-        self.trace = TraceBuilder(
-            hostname="node", system_clock_ns=1_000, gpu_name=job.model
-        )
+        self.trace = TraceBuilder(hostname="node", system_clock_ns=1_000, gpu_name=job.model)
         self.trace.process(pid=number + 1, name="worker")
         self.host_ns = self.gpu_ns = self.begin_ns = 100_000
 

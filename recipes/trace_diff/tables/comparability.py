@@ -135,9 +135,7 @@ def _compared(runs: Runs, nothing: Callable[[WallsOf], Comparison]) -> Compariso
     return replace(some, word=NOT_COMPARABLE, reason=reason)
 
 
-def _by_work(
-    runs: Runs, nothing: Callable[[WallsOf], Comparison], named: Comparison
-) -> Comparison:
+def _by_work(runs: Runs, nothing: Callable[[WallsOf], Comparison], named: Comparison) -> Comparison:
     before, after = named.steps
     units = {before.unit, after.unit}
     if not units & _NO_NAMES:
