@@ -10,15 +10,6 @@ from functools import cached_property
 from typing import Final
 
 from nsys_llm.manifest.declared import Metric
-from nsys_llm.manifest.gates import (
-    FAIL,
-    NOT_COMPARABLE,
-    PASS,
-    PROBABLY_FAIL,
-    Gate,
-    Judgement,
-    judge,
-)
 from nsys_llm.numeric.two_samples import prediction_half
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
@@ -35,7 +26,6 @@ from .collectives import RunCollectives
 from .comparability import STEP, Comparison
 from .runs import Runs, RunSums
 from .step_splits import SPAN, RunSteps, mean_split, total
-from .step_verdict import PROBABLY, SLOWER, UNCERTAIN, StepVerdict
 
 Value = Fraction | None
 
@@ -44,9 +34,9 @@ STEP_TIME: Final = "step_time"
 EQUAL: Final = "step_time_equal"
 INTER_TOKEN: Final = "inter_token_p99"
 SLOW_STEPS: Final = "slow_steps"
-#: Metrics of the wall-clock time of full steps: those by which the verdict is sure, and all.
-_TESTED: Final = (STEP_TIME, EQUAL, SLOW_STEPS, "steps_per_second")
-_OF_STEPS: Final = (*_TESTED, INTER_TOKEN)
+#: Metrics of the wall-clock time of full steps: those of which the verdict tells, and all.
+TESTED: Final = (STEP_TIME, EQUAL, SLOW_STEPS, "steps_per_second")
+_OF_STEPS: Final = (*TESTED, INTER_TOKEN)
 #: Metrics that are shares, or of one call: they compare runs of any length.
 _SHARES: Final = ("idle_pct", "exposed_comm_pct", "kernel_per_call")
 #: Metrics that rest on single kernels: where a CUDA graph is one row, they see only what ran
@@ -57,7 +47,6 @@ _OF_KERNELS: Final = ("gpu_time", "kernel_launches", "exposed_comm", "exposed_co
 _SECOND_NS: Final = 1_000_000_000
 #: Metrics that are classes of the wall-clock time of a full step.
 _CLASSES: Final = {"idle_time_per_step": IDLE, "exposed_comm_per_step": COMMUNICATION}
-_AS_MEASURED: Final = "as measured; --baselines tells how far equal runs differ"
 #: What stands for GPU time without a phase: it may be 0.
 _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
@@ -332,29 +321,9 @@ def metric_columns(metrics: Metrics, declared: Sequence[Metric]) -> Columns:
     changes = [metrics.of(metric.name) for metric in plain]
     return {
         "metric": [metric.name for metric in plain],
-        **_value_columns(changes, [metric.unit for metric in plain]),
+        **value_columns(changes, [metric.unit for metric in plain]),
         "comparable": [item.reason is None for item in changes],
         "reason": [item.reason for item in changes],
-    }
-
-
-def gate_columns(
-    metrics: Metrics, gates: Sequence[Gate], declared: Sequence[Metric], verdict: StepVerdict
-) -> Columns:
-    """Return the table gates, in the order given."""
-    unit_of = {metric.name: metric.unit for metric in declared}
-    changes = [metrics.of(gate.metric, gate.argument) for gate in gates]
-    judged = [_judged(gate, item, verdict) for gate, item in zip(gates, changes, strict=True)]
-    return {
-        "gate": [gate.text for gate in gates],
-        "result": [item.result for item in judged],
-        "metric": [
-            gate.metric if gate.argument is None else f"{gate.metric}({gate.argument})"
-            for gate in gates
-        ],
-        **_value_columns(changes, [unit_of[gate.metric] for gate in gates]),
-        "allowed": [_shown(item.allowed) for item in judged],
-        "reason": [item.reason for item in judged],
     }
 
 
@@ -368,39 +337,10 @@ def matches(name: str, glob: str) -> bool:
     return any(fnmatchcase(item.lower(), wanted) for item in {name, kernel_label(name)})
 
 
-def _judged(gate: Gate, change: MetricChange, verdict: StepVerdict) -> Judgement:
-    """Return what a gate says: by runs of the baseline if they tell, else by the steps."""
-    if change.reason is not None:
-        return Judgement(NOT_COMPARABLE, None, change.reason)
-    judged = judge(gate, change.before, change.after, change.noise)
-    if judged.result != FAIL or change.is_beyond:
-        return judged
-    if gate.metric in _TESTED:
-        result, reason = _by_steps(gate.metric, verdict)
-    elif change.is_beyond is not None:
-        result, reason = PROBABLY_FAIL, "runs of the baseline differ nearly as much"
-    else:
-        unsure = verdict.word.startswith((UNCERTAIN, PROBABLY)) and change.noise is None
-        result, reason = FAIL, _AS_MEASURED if unsure else None
-    return Judgement(result, judged.allowed, reason)
-
-
-def _by_steps(metric: str, verdict: StepVerdict) -> tuple[str, str | None]:
-    """Return whether steps are worse, or more of them slow, and why that is not sure."""
-    looks, figure = verdict.looks, verdict.figure
-    if looks is None or figure is None or looks.slow_p is None:
-        return PROBABLY_FAIL, "fewer than 5 steps tell only a size"
-    is_longer = verdict.word == SLOWER or (looks.differs and figure.change > 0)
-    if looks.is_burst if metric == SLOW_STEPS else is_longer:
-        return FAIL, None
-    if metric != SLOW_STEPS and verdict.word == PROBABLY + SLOWER:
-        return PROBABLY_FAIL, None
-    return PASS, f"above the limit, which may be chance: the verdict is {verdict.word}"
-
-
-def _value_columns(changes: Sequence[MetricChange], units: Sequence[str]) -> Columns:
+def value_columns(changes: Sequence[MetricChange], units: Sequence[str]) -> Columns:
+    """Return the columns that the tables metrics and gates have in common."""
     values = {
-        name: [_shown(getattr(item, of)) for item in changes]
+        name: [shown(getattr(item, of)) for item in changes]
         for name, of in (("baseline", "before"), ("input", "after"), ("change", "change"),
                          ("noise", "noise"))
     }  # fmt: skip
@@ -412,5 +352,6 @@ def _value_columns(changes: Sequence[MetricChange], units: Sequence[str]) -> Col
     }
 
 
-def _shown(value: Value) -> float | None:
+def shown(value: Value) -> float | None:
+    """Return a value as tables have it."""
     return None if value is None else float(value)

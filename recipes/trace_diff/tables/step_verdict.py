@@ -22,6 +22,7 @@ from nsys_llm.numeric.two_samples import (
     Order,
     fisher_p,
     prediction_half,
+    student_quantile,
     winsorized,
 )
 
@@ -62,9 +63,8 @@ _LOCATION_ALPHAS: Final = ((10, 0.05), (8, 0.025), (LEAST_STEPS, 0.01))
 _ORDER_STEPS: Final = 8
 _ORDER_SHARE: Final = 0.8
 _ORDER_PCT: Final = 3.0
-#: Standard errors of a change that the test finds in 80 % of captures: normal quantiles of 0.975
-#: and 0.8; and steps from which on it is so strict.
-_FOUND: Final = 1.96 + 0.84
+#: Normal quantiles of 0.975 and 0.8; steps from which on the test is so strict.
+_SURE, _FOUND = 1.96, 0.84
 _FOUND_STEPS: Final = _LOCATION_ALPHAS[0][0]
 
 
@@ -79,7 +79,7 @@ class Figure:
         program_ns: Without the profiler's own work.
         interval: 95 % interval of the change relative to the baseline; None with fewer than 5
             steps of a run, and where it is wider than the steps themselves reach.
-        error: Relative standard error of the change; None with fewer than 5 steps.
+        difference: Of the logarithms of these steps; None with fewer than 5 steps.
     """
 
     chosen: tuple[Chosen, Chosen]
@@ -87,7 +87,7 @@ class Figure:
     step_ns: tuple[float, float]
     program_ns: tuple[float, float]
     interval: tuple[float, float] | None
-    error: float | None
+    difference: Difference | None
 
     @classmethod
     def of(
@@ -104,19 +104,21 @@ class Figure:
         means = mean_split(splits0), mean_split(splits1)
         before, after = map(total, means)
         program0, program1 = map(program_ns, means)
-        interval, error = None, None
-        if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
+        interval = None
+        if min(int(side.kept.sum()) for side in chosen) < LEAST_STEPS or not before or not after:
+            difference = None
+        else:
             if difference is None:
                 own = (side.sample(side.relative(side.cell_means_ns())) for side in chosen)
                 difference = Difference.of(*own)
             means_ns = chosen[0].cell_means_ns()
             first, second = (side.relative(means_ns) for side in chosen)
             width, log = difference.half_width(), math.log(after / before)
-            low, high, error = math.expm1(log - width), math.expm1(log + width), difference.error
+            low, high = math.expm1(log - width), math.expm1(log + width)
             if high - low <= second.max() / first.min() - second.min() / first.max():
                 interval = low, high
         step_ns, program = (before, after), (program0, program1)
-        return cls(chosen, (splits0, splits1), step_ns, program, interval, error)
+        return cls(chosen, (splits0, splits1), step_ns, program, interval, difference)
 
     @property
     def change(self) -> float:
@@ -196,6 +198,11 @@ class Looks:
         if self.p_value is None:
             return False
         return self.p_value < next(p for least, p in _LOCATION_ALPHAS if self.typical_n >= least)
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether typical steps of the input take longer, and by more than chance gives."""
+        return self.differs and self.difference is not None and self.difference.change > 0
 
     @property
     def is_moved(self) -> bool:
@@ -342,11 +349,17 @@ def _decided(
 def _enough_n(figure: Figure, tolerance_pct: float) -> int | None:
     """Return how many steps of each run decide in 80 % of captures, with such a spread."""
     size, steps_n = abs(math.log1p(figure.change)), min(figure.steps_n)
-    narrow = max(size, math.log1p(tolerance_pct / 100) - size)
-    if figure.error is None or not narrow:
+    narrow, difference = max(size, math.log1p(tolerance_pct / 100) - size), figure.difference
+    if difference is None or not narrow:
         return None
-    times = (_FOUND * figure.error / narrow) ** 2
-    return max(math.ceil(steps_n * times), steps_n + 1, _FOUND_STEPS)
+    ratio, effective_n = difference.error / narrow, difference.freedom + 2
+    times = ((_SURE + _FOUND) * ratio) ** 2
+    # With so many steps, Student's t is that of as many degrees of freedom.
+    for _ in range(8 if times else 0):
+        sure = student_quantile(0.975, max(effective_n * times - 2, 1.0))
+        times = math.sqrt(times) * (sure + _FOUND) * ratio
+    # Simulated: of one effective step more a run, as the correlation is an estimate.
+    return max(math.ceil(steps_n * (times + 2 / effective_n)), steps_n + 1, _FOUND_STEPS)
 
 
 def _token_ns(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:

@@ -20,7 +20,8 @@ from . import kernels, sums, wall_change
 from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, WallsOf, compare
-from .metrics import Metrics, gate_columns, metric_columns
+from .gates import gate_columns
+from .metrics import Metrics, metric_columns
 from .runs import Runs, RunSums, runs_of
 from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict

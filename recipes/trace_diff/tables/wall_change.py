@@ -74,7 +74,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
     if figure.interval is not None:
         row["low_pct"], row["high_pct"] = (100 * end for end in figure.interval)
-    if figure.error is not None:
+    if figure.difference is not None:
         medians = (float(np.median(side.program_ns[side.kept])) for side in figure.chosen)
         row |= _pair("_p50_ns", (next(medians), next(medians)))
     return row
