@@ -45,7 +45,7 @@ def looked(first: FloatArray, second: FloatArray) -> str:
     counts = first.size, second.size
     order = Order.of(first, second)
     looks = Looks((0, 0), counts, 1.0, first.size, Difference.of(*samples), order)
-    if looks.differs:
+    if looks.moved:
         return "differs"
     return "probably" if looks.is_ordered(float(second.mean() / first.mean()) - 1) else ""
 

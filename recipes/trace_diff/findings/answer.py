@@ -135,18 +135,18 @@ def _doubt(clock: Clock) -> Iterator[str]:
 def _order(clock: Clock) -> str:
     """Say how many steps of the input pass how many of the baseline, and what would decide."""
     verdict, unit = clock.verdict, clock.unit
-    passed, n = (int(verdict[f"{side}_order_n"]) for side in COMPARED)
-    before, after = (int(verdict[f"{side}_steps_n"]) for side in COMPARED)
+    passed, n, before, after = (
+        int(verdict[f"{side}_{what}_n"]) for what in ("order", "steps") for side in COMPARED
+    )
     doubt = texts.ALIKE if verdict["neighbor_correlation"] >= _ALIKE else texts.FEW_TELL
     return texts.ORDER.format(
         steps=f"each of {after} {unit}s" if n == after else f"each of {n} of the {after} {unit}s",
         takes="takes longer" if clock.is_slower else "takes less time",
         work="" if verdict["covered_pct"] is None else ", for its work,",
-        passed=f"all {before}" if passed == before else f"{passed} of the {before}",
+        passed=f"{passed} of the {before}",
         doubt=capital(doubt.format(unit=unit)),
         runs="" if verdict["noise_ns"] is not None else texts.MORE_RUNS,
-        enough=format_count(verdict["enough_steps_n"]),
-        unit=unit,
+        enough=f"{format_count(verdict['enough_steps_n'])} {unit}s",
     )
 
 
@@ -208,20 +208,16 @@ def _side_by_side(clock: Clock) -> Iterator[str]:
     rows = [row for row in clock.rows if row["rank"] is None]
     least_ns = _LEAST_SHOWN * clock.verdict["baseline_ns"]
     categories = [row for row in rows if row["wall_class"] == COMPUTE and row["detail"]]
-    for title, name, some in (
-        ("class", "wall_class", [row for row in rows if row["detail"] is None]),
-        ("category", "detail", categories),
-    ):
-        large = [row for row in some if max(row["baseline_ns"], row["input_ns"]) >= least_ns]
-        parts = [_change_words(row[name], row) for row in large]
+    classes = [row for row in rows if row["detail"] is None]
+    for title, name, some in (("class", "wall_class", classes), ("category", "detail", categories)):
+        parts = []
+        for row in some:
+            before, after = row["baseline_ns"], row["input_ns"]
+            if max(before, after) >= least_ns:
+                share = f" ({format_change(100 * (after / before - 1))})" if before else ""
+                parts.append(f"{row[name]} {pair_words(before, after)}{share}")
         if parts:
             yield f"by {title}: {' | '.join(parts)}"
-
-
-def _change_words(name: str, row: Record) -> str:
-    before, after = row["baseline_ns"], row["input_ns"]
-    share = f" ({format_change(100 * (after / before - 1))})" if before else ""
-    return f"{name} {pair_words(before, after)}{share}"
 
 
 def _other_kernels(tables: Tables, verdict: Record) -> str:

@@ -117,6 +117,9 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
         return Comparison(None, SPAN, steps, word=NOT_COMPARABLE, checks=tuple(checks))
 
     comparison = _compared(runs, nothing)
+    if blocked := "; ".join(map(check_words, comparison.blocked(ALL))):
+        # What each GPU takes stands side by side, without a verdict.
+        comparison = replace(comparison, word=NOT_COMPARABLE, reason=blocked)
     checks += _work_checks(comparison)
     repeats = {run.side: named[run.side] for run in runs.noise}
     return replace(comparison, checks=tuple(checks), repeats=repeats)
@@ -124,18 +127,8 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
 
 def _compared(runs: Runs, nothing: Callable[[WallsOf], Comparison]) -> Comparison:
     named = nothing(_named)
-    blocked = named.blocked(ALL)
-    reason = "; ".join(map(check_words, blocked))
-    if not blocked:
-        return _by_work(runs, nothing, named)
-    if {check["check"] for check in blocked} != {GPU}:
-        return replace(named, reason=reason)
-    # What each GPU takes stands side by side, without a verdict.
-    some = _by_work(runs, nothing, named)
-    return replace(some, word=NOT_COMPARABLE, reason=reason)
-
-
-def _by_work(runs: Runs, nothing: Callable[[WallsOf], Comparison], named: Comparison) -> Comparison:
+    if {check["check"] for check in named.blocked(ALL)} - {GPU}:
+        return named
     before, after = named.steps
     units = {before.unit, after.unit}
     if not units & _NO_NAMES:

@@ -65,7 +65,7 @@ def _by_steps(metric: str, verdict: StepVerdict) -> tuple[str, str | None]:
     looks = verdict.looks
     if looks is None or looks.slow_p is None:
         return PROBABLY_FAIL, "fewer than 5 steps tell only a size"
-    is_longer = verdict.word == SLOWER or looks.is_longer
+    is_longer = verdict.word == SLOWER or looks.moved > 0
     if looks.is_burst if metric == SLOW_STEPS else is_longer:
         return FAIL, None
     if metric != SLOW_STEPS and verdict.word == PROBABLY + SLOWER:

@@ -22,7 +22,6 @@ from nsys_llm.numeric.two_samples import (
     Order,
     fisher_p,
     prediction_half,
-    student_quantile,
     winsorized,
 )
 
@@ -63,8 +62,9 @@ _LOCATION_ALPHAS: Final = ((10, 0.05), (8, 0.025), (LEAST_STEPS, 0.01))
 _ORDER_STEPS: Final = 8
 _ORDER_SHARE: Final = 0.8
 _ORDER_PCT: Final = 3.0
-#: Normal quantiles of 0.975 and 0.8; steps from which on the test is so strict.
-_SURE, _FOUND = 1.96, 0.84
+#: Standard errors of a change that the test finds in 80 % of captures: normal quantiles of 0.975
+#: and 0.8; and steps from which on it is so strict.
+_FOUND: Final = 1.96 + 0.84
 _FOUND_STEPS: Final = _LOCATION_ALPHAS[0][0]
 
 
@@ -90,27 +90,18 @@ class Figure:
     difference: Difference | None
 
     @classmethod
-    def of(
-        cls, chosen: tuple[Chosen, Chosen], difference: Difference | None = None
-    ) -> Figure | None:
-        """Return the figure of some steps; None where a run has none of them.
-
-        Args:
-            difference: Of their logarithms, if it is known.
-        """
+    def of(cls, chosen: tuple[Chosen, Chosen], known: Difference | None = None) -> Figure | None:
+        """Return the figure of some steps, whose difference may be known; None without any."""
         splits0, splits1 = (side.splits() for side in chosen)
         if not splits0 or not splits1:
             return None
         means = mean_split(splits0), mean_split(splits1)
         before, after = map(total, means)
         program0, program1 = map(program_ns, means)
-        interval = None
-        if min(int(side.kept.sum()) for side in chosen) < LEAST_STEPS or not before or not after:
-            difference = None
-        else:
-            if difference is None:
-                own = (side.sample(side.relative(side.cell_means_ns())) for side in chosen)
-                difference = Difference.of(*own)
+        interval, difference = None, None
+        if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
+            own = (side.sample(side.relative(side.cell_means_ns())) for side in chosen)
+            difference = known or Difference.of(*own)
             means_ns = chosen[0].cell_means_ns()
             first, second = (side.relative(means_ns) for side in chosen)
             width, log = difference.half_width(), math.log(after / before)
@@ -131,14 +122,6 @@ class Figure:
         """Full steps of a GPU that are compared, of both runs."""
         first, second = self.chosen
         return first.steps_n, second.steps_n
-
-    def program_interval(self) -> tuple[float, float]:
-        """Return the interval of the change without the profiler's time: as wide as that with."""
-        if self.interval is None:
-            return -1.0, math.inf
-        shown = self.step_ns[1] / self.step_ns[0]
-        low, high = ((1 + end) / shown * (1 + self.change) - 1 for end in self.interval)
-        return low, high
 
 
 @dataclass(frozen=True)
@@ -183,32 +166,22 @@ class Looks:
         return cls((k0, k1), (n0, n1), slow_p, typical_n, difference, order)
 
     @property
-    def p_value(self) -> float | None:
-        """Of Welch's t; None with too few steps."""
-        return None if self.difference is None else self.difference.p_value
-
-    @property
     def is_burst(self) -> bool:
         """Whether one of the runs has more slow steps than chance gives."""
         return self.slow_p is not None and self.slow_p < BURSTS_ALPHA
 
     @property
-    def differs(self) -> bool:
-        """Whether typical steps differ by more than chance gives, however little."""
-        if self.p_value is None:
-            return False
-        return self.p_value < next(p for least, p in _LOCATION_ALPHAS if self.typical_n >= least)
-
-    @property
-    def is_longer(self) -> bool:
-        """Whether typical steps of the input take longer, and by more than chance gives."""
-        return self.differs and self.difference is not None and self.difference.change > 0
+    def moved(self) -> float:
+        """Change of the logarithm of typical steps; 0 where it may be chance."""
+        if self.difference is None:
+            return 0.0
+        alpha = next(alpha for least, alpha in _LOCATION_ALPHAS if self.typical_n >= least)
+        return self.difference.change if self.difference.p_value < alpha else 0.0
 
     @property
     def is_moved(self) -> bool:
-        """Whether they do, and by enough to be a change."""
-        change = 0.0 if self.difference is None else self.difference.change
-        return self.differs and abs(change) >= math.log1p(LEAST_PCT / 100)
+        """Whether typical steps differ by more than chance gives, and by enough to be a change."""
+        return abs(self.moved) >= math.log1p(LEAST_PCT / 100)
 
     def is_ordered(self, change: float) -> bool:
         """Tell whether steps of one run are mostly longer, and by enough; a run and back alike."""
@@ -218,11 +191,7 @@ class Looks:
         return longer >= _ORDER_SHARE and abs(math.log1p(change)) >= math.log1p(_ORDER_PCT / 100)
 
     def wants_typical(self, change: float, *, is_by_cell: bool) -> bool:
-        """Tell whether the figure leaves slow steps out: they do not tell the runs apart.
-
-        Args:
-            change: Of typical steps.
-        """
+        """Tell whether the figure is that of typical steps, of which the change is given."""
         (k0, k1), (n0, n1) = self.slow_n, self.steps_n
         is_told = self.is_moved or self.is_ordered(change)
         return not self.is_burst and (is_told or is_by_cell or k1 * n0 == k0 * n1)
@@ -309,9 +278,7 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
     if figure is None:
         return verdict
     word, reason = _decided(verdict, figure, looks, options["tolerance"])
-    enough_n = None
-    if reason in (CHANCE, ORDER):
-        enough_n = _enough_n(figure, options["tolerance"])
+    enough_n = _enough_n(figure, options["tolerance"]) if reason in (CHANCE, ORDER) else None
     return replace(verdict, word=word, word_reason=reason, enough_n=enough_n)
 
 
@@ -339,9 +306,9 @@ def _decided(
             return word, RUNS
     elif verdict.noise_ns is not None and abs(change) >= least:
         return SAME, NOISE
-    if looks.difference is None or min(figure.steps_n) < LEAST_STEPS:
+    if not looks.difference or not figure.difference or min(figure.steps_n) < LEAST_STEPS:
         return UNCERTAIN, FEW_STEPS
-    if max(map(abs, figure.program_interval())) <= tolerance_pct / 100:
+    if abs(math.log1p(change)) + figure.difference.half_width() <= math.log1p(tolerance_pct / 100):
         return SAME, TOLERANCE
     return (PROBABLY + word, ORDER) if looks.is_ordered(change) else (UNCERTAIN, CHANCE)
 
@@ -352,14 +319,9 @@ def _enough_n(figure: Figure, tolerance_pct: float) -> int | None:
     narrow, difference = max(size, math.log1p(tolerance_pct / 100) - size), figure.difference
     if difference is None or not narrow:
         return None
-    ratio, effective_n = difference.error / narrow, difference.freedom + 2
-    times = ((_SURE + _FOUND) * ratio) ** 2
-    # With so many steps, Student's t is that of as many degrees of freedom.
-    for _ in range(8 if times else 0):
-        sure = student_quantile(0.975, max(effective_n * times - 2, 1.0))
-        times = math.sqrt(times) * (sure + _FOUND) * ratio
-    # Simulated: of one effective step more a run, as the correlation is an estimate.
-    return max(math.ceil(steps_n * (times + 2 / effective_n)), steps_n + 1, _FOUND_STEPS)
+    # Simulated: the correlation, which is an estimate too, costs as much as 1.2 effective steps.
+    times = (_FOUND * difference.error / narrow) ** 2 + 2.4 / (difference.freedom + 2)
+    return max(math.ceil(steps_n * times), steps_n + 1, _FOUND_STEPS)
 
 
 def _token_ns(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
