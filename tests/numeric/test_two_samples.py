@@ -87,11 +87,10 @@ def test_groups_of_values_have_their_own_means():
 
 
 def test_neighbors_of_both_runs_tell_one_correlation_by_the_shorter():
-    """Lags 3 - 1 of spreads 4 + 2: r = 1 / 3, and (1 + 4 / 3) / 3 more."""
-    first, second = np.array([1.0, 1.0, 1.0, 1.0]), np.array([1.0, -1.0, 0.0])
-    r = 1 / 3 + 7 / 9
-    assert correlation(first, second) == correlation(second, first) == min(r, 0.9)
-    shorter = Sample(0.0, 1.0, 4.0, first[:2]), Sample(0.0, 1.0, 4.0, np.array([1.0, -1.0]))
+    """Lags 1 and -1, of spreads 2 and 2: none but the correction for 3 values; no mean of both."""
+    first, second = np.array([1.0, 1.0, 0.0, 0.0, 0.0, 0.0]), np.array([1.0, -1.0, 0.0])
+    assert correlation(first, second) == correlation(second, first) == pytest.approx(1 / 3)
+    shorter = Sample(0.0, 1.0, 4.0, first[:2]), Sample(0.0, 1.0, 4.0, second[:2])
     assert Difference.of(*shorter).error == pytest.approx((2 / (4 * (1 - 0.5) / (1 + 0.5))) ** 0.5)
 
 

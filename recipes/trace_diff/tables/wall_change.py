@@ -83,7 +83,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
 
 
 def _since(verdict: StepVerdict) -> str | None:
-    """Return since when, as `slower from step 40 on`; None where steps are alike, or stand by GPU."""
+    """Return since when, `slower from step 40 on`; None where steps are alike, or stand by GPU."""
     figure = verdict.figure
     # A change amid a run makes its steps alike, and the mean of all uncertain.
     if figure is None or verdict.looks is None or verdict.word not in CHANGED | {UNCERTAIN}:
