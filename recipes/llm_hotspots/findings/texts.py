@@ -15,6 +15,7 @@ from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.view.text import format_bytes
 
+from ..per_rank.fusions import LAYERS_SHARE, LEAST_N
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT
 from .extra_texts import EXTRA_RULES, GAIN
 
@@ -246,6 +247,30 @@ RULES: Final = rules_by_id(
         recommendation="These kernels read or write host memory, which no copy shows: move KV "
         "layer by layer while the layers before compute (layerwise mode), in larger chunks, or "
         "compute again what is short.",
+    ),
+    Rule(
+        "fusible_kernels",
+        scope="category",
+        title="{what} in each layer could be one kernel: at most {share_pct} of the time",
+        details="They follow each other {sequences_n} times in one stream, {time_ns} and {gaps_ns} "
+        "between them, of {span_ns} on GPU {device_id} of rank {rank}. Most of it: {first}, then "
+        "{last}. One kernel writes and reads nothing in between: {saved_ns} less at most.",
+        threshold=f"a sequence that engines fuse, {LAYERS_SHARE:g} times or more for each launch "
+        f"of attention and {LEAST_N} times in all, and no kernel of the run that does all of it; "
+        f"{GAIN}",
+        source="the pull request that each names; what it saves at most: this project",
+        recommendation="Use a kernel that does all of it (FlashInfer, TensorRT-LLM, "
+        "torch.compile). [No flag of this engine does: {source}.]",
+        cases={
+            "flag": Case(
+                title="{what} in each layer could be one kernel: at most {share_pct} of the time; "
+                "{flag:quoted}",
+                recommendation="Set {flag:quoted}[ ({since})] and measure it: {slower}. Source of "
+                "the flag: {source}.",
+            )
+        },
+        tables=("fusions", "wall"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "exposed_communication",
