@@ -142,7 +142,8 @@ def _fusion_finding(
             span,
         ),
         fields={
-            "what": f"{fusion.what[0].upper()}{fusion.what[1:]}",
+            "what": fusion.what,
+            "whats": f"{fusion.what[0].upper()}{fusion.what[1:]}",
             "first": quoted(shortened(most["first"])),
             "last": quoted(shortened(most["last"])),
             "flag": named,

@@ -251,7 +251,7 @@ RULES: Final = rules_by_id(
     Rule(
         "fusible_kernels",
         scope="category",
-        title="{what} in each layer could be one kernel: at most {share_pct} of the time",
+        title="{whats} in each layer could be one kernel: at most {share_pct} of the time",
         details="They follow each other {sequences_n} times in one stream, {time_ns} and {gaps_ns} "
         "between them, of {span_ns} on GPU {device_id} of rank {rank}. Most of it: {first}, then "
         "{last}. One kernel writes and reads nothing in between: {saved_ns} less at most.",
@@ -263,8 +263,7 @@ RULES: Final = rules_by_id(
         "torch.compile). [No flag of this engine does: {source}.]",
         cases={
             "flag": Case(
-                title="{what} in each layer could be one kernel: at most {share_pct} of the time; "
-                "{flag:quoted}",
+                title="{flag} would fuse {what} in each layer: at most {share_pct} of the time",
                 recommendation="Set {flag:quoted}[ ({since})] and measure it: {slower}. Source of "
                 "the flag: {source}.",
             )

@@ -38,7 +38,7 @@ class FusionRow:
 
 
 @dataclass(frozen=True)
-class _Streams:
+class _ByStream:
     """The kernels of a rank by stream, those of one in order of time; shape (kernels,).
 
     Attributes:
@@ -73,17 +73,17 @@ def map_fusions(view: RankView, names: KernelNames) -> tuple[FusionRow, ...]:
     return tuple(rows)
 
 
-def _streams(view: RankView, names: KernelNames, element: IntArray) -> _Streams:
+def _streams(view: RankView, names: KernelNames, element: IntArray) -> _ByStream:
     kernels = view.trace.tables["kernels"]
     ends = kernels["end_ns"]
     order = start_order(kernels["start_ns"], lambda some: (ends[some], names.source[some]))
     row = np.arange(len(kernels)) if order is None else order
     _, stream = distinct_rows([kernels["stream_id"], kernels["device_id"]])
     row = row[order_by_code(stream[row])]
-    return _Streams(row, stream[row], element[row])
+    return _ByStream(row, stream[row], element[row])
 
 
-def _places(streams: _Streams, wanted: list[int], taken: npt.NDArray[np.bool_]) -> IntArray:
+def _places(streams: _ByStream, wanted: list[int], taken: npt.NDArray[np.bool_]) -> IntArray:
     """Return where a sequence begins in which no kernel is taken; no two of them overlap."""
     last_n = max(streams.row.size - len(wanted) + 1, 0)
     here = np.ones(last_n, dtype=bool)
