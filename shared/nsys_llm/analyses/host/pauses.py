@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct, distinct_codes
@@ -72,9 +73,10 @@ class NamedPauses:
         calls, launched = view.trace.tables.get("api_calls"), _launched(view.trace)
         if calls is None or not launched.size:
             return
+        kinds = {name: _OF_RANGE.get(advised_name(range=name)) for name in view.marked.plain}
         for thread in distinct(calls["global_tid"][launched]).tolist():
             for name, spans in (
-                *_ranges(view, thread),
+                *_ranges(view.marked, kinds, thread),
                 *_sampled(view, thread),
                 *_calls(view, thread, launched),
             ):
@@ -104,25 +106,23 @@ def _launched(trace: RankTrace) -> IntArray:
     return distinct(row[row >= 0])
 
 
-def _ranges(view: RankView, thread: int) -> Iterator[tuple[_Named, IntArray]]:
-    marked = view.marked
-    of = marked.thread == np.searchsorted(marked.threads, thread)
-    if thread not in marked.threads:
-        return
+def _ranges(
+    marked: MarkedRanges, kinds: Mapping[str, str | None], thread: int
+) -> Iterator[tuple[_Named, IntArray]]:
+    of = marked.of_thread(thread)
     for code, name in enumerate(marked.plain):
-        if (kind := _OF_RANGE.get(advised_name(range=name))) is not None:
-            rows = of & (marked.name == code)
+        if (kind := kinds[name]) is not None and (rows := of[marked.name[of] == code]).size:
             yield (kind, name), np.column_stack((marked.start_ns[rows], marked.end_ns[rows]))
 
 
 def _sampled(view: RankView, thread: int) -> Iterator[tuple[_Named, IntArray]]:
-    """Yield runs of samples that are in a collection or a compiler, at least two."""
+    """Yield the time around samples that are in a collection or a compiler."""
     frames = view.trace.tables.get("sample_frames", Table.empty(("id", "symbol_id", "module_id")))
     at_ns, row = view.records.samples(thread)
     if not len(frames) or at_ns.size < 2:
         return
-    identity, half_ns = view.trace.tables["cpu_samples"]["id"][row], lower_median(np.diff(at_ns))
-    half_ns //= 2
+    half_ns = (lower_median(np.diff(at_ns)) + 1) // 2
+    identity = view.trace.tables["cpu_samples"]["id"][row]
     for kind, column, is_it in (
         (COLLECTION, "symbol_id", collects_garbage),
         (COMPILATION, "module_id", compiles),
@@ -130,10 +130,7 @@ def _sampled(view: RankView, thread: int) -> Iterator[tuple[_Named, IntArray]]:
         ids = distinct(frames[column])
         some = ids[[is_it(view.trace.strings.get(key, "")) for key in ids.tolist()]]
         inside = np.isin(identity, frames["id"][np.isin(frames[column], some)])
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], inside, [False]))))
-        first, last = edges[::2], edges[1::2] - 1
-        first, last = first[last > first], last[last > first]
-        yield (kind, ""), np.column_stack((at_ns[first] - half_ns, at_ns[last] + half_ns))
+        yield (kind, ""), np.column_stack((at_ns - half_ns, at_ns + half_ns))[inside]
 
 
 def _calls(view: RankView, thread: int, launched: IntArray) -> Iterator[tuple[_Named, IntArray]]:
@@ -149,21 +146,18 @@ def _calls(view: RankView, thread: int, launched: IntArray) -> Iterator[tuple[_N
         return
     first = _first_launches(view.trace)
     launches = np.flatnonzero(np.isin(row, launched))
-    alone = loads.copy()
+    alone, ended_ns = loads.copy(), np.sort(view.marked.end_ns[view.marked.of_thread(thread)])
     for at in np.flatnonzero(loads).tolist():
         place = int(np.searchsorted(launches, at))
         after = int(launches[place]) if place < launches.size else at
         if (name := first.get(int(row[after]))) is None:
             continue
         alone[at] = False
-        span, kind = (starts[at], ends[at]), LOADING
+        begin_ns, kind = starts[at], LOADING
         if after > at:
-            before = int(ends[launches[place - 1]]) if place else int(starts[at])
-            span, kind = (
-                (_free_from(view, thread, before, int(starts[at])), ends[after]),
-                COMPILATION,
-            )
-        yield (kind, name), np.array([span], dtype=np.int64)
+            kind, free = COMPILATION, ended_ns[: np.searchsorted(ended_ns, begin_ns, side="right")]
+            begin_ns = max(*free[-1:], ends[launches[place - 1]] if place else begin_ns, 0)
+        yield (kind, name), np.array([[begin_ns, ends[after]]], dtype=np.int64)
     yield from _by_api(view.trace, LOADING, row, starts, ends, alone)
 
 
@@ -177,13 +171,6 @@ def _by_api(
         yield (kind, name), np.column_stack((starts[some], ends[some]))
 
 
-def _free_from(view: RankView, thread: int, begin_ns: int, end_ns: int) -> int:
-    """Return from when on a thread was in no range that ended before an instant."""
-    marked = view.marked
-    of = (marked.threads[marked.thread] == thread) & (marked.end_ns <= end_ns)
-    return int(marked.end_ns[of].max(initial=begin_ns))
-
-
 def _first_launches(trace: RankTrace) -> dict[int, str]:
     """Return the kernels by the rows of the calls that launched them first."""
     kernels, calls = trace.unfiltered["kernels"], trace.tables["api_calls"]
@@ -194,4 +181,5 @@ def _first_launches(trace: RankTrace) -> dict[int, str]:
     np.minimum.at(first_ns, name, at_ns)
     rows = np.flatnonzero((row >= 0) & (at_ns == first_ns[name]))
     texts = [text_of(key, trace.strings) for key in ids.tolist()]
-    return {int(row[at]): texts[int(name[at])] for at in rows.tolist()}
+    pairs = ((int(row[at]), texts[int(name[at])]) for at in rows.tolist())
+    return dict(sorted(pairs, reverse=True))  # of a graph's kernels the first by name
