@@ -263,7 +263,7 @@ RULES: Final = rules_by_id(
         "torch.compile). [No flag of this engine does: {source}.]",
         cases={
             "flag": Case(
-                title="{flag} would fuse {what} in each layer: at most {share_pct} of the time",
+                title="{flag} would fuse {what} in each layer: at most {share_pct}",
                 recommendation="Set {flag:quoted}[ ({since})] and measure it: {slower}. Source of "
                 "the flag: {source}.",
             )
