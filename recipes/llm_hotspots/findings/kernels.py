@@ -128,6 +128,9 @@ def _fusion_finding(
     where = {"rank": rank, "device_id": device, "fusion": fusion.id}
     of, span = partial(claim, tables, **where), span_of(tables, gpu)
     flag = fusion.flags.get(engine or "")
+    gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
+    if flag is not None and not flag.fits(gpus.get(most["file"]), most["last"]):
+        flag = None
     named = None if flag is None else flag.flag
     return RULES["fusible_kernels"].finding(
         case="flag" if named else None,

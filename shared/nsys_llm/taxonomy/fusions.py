@@ -23,12 +23,21 @@ class FusionFlag:
         flag: None where it has none on NVIDIA's GPUs.
         since: Versions, models and GPUs, in words.
         slower: Where it was no gain, in words.
+        gpus: Found in the name of a GPU on which it works; None: on all.
+        never: Found in the name of a last kernel that it does not fuse.
     """
 
     flag: str | None
     source: str
     since: str | None = None
     slower: str | None = None
+    gpus: str | None = None
+    never: str | None = None
+
+    def fits(self, gpu: str | None, last: str) -> bool:
+        """Return whether it works on a GPU, by name if that is recorded, for a last kernel."""
+        there = gpu is None or self.gpus is None or re.search(self.gpus, gpu)
+        return bool(there) and not (self.never and re.search(self.never, last))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ NORM_QUANT = "void vllm::rms_norm_static_fp8_quant_kernel<c10::BFloat16, c10::Fl
 QUANT = "void vllm::dynamic_per_token_scaled_fp8_quant_kernel_strided<c10::BFloat16>(T1 *)"
 FOREIGN_NORM = "void flashinfer::norm::FusedAddRMSNormKernel<(unsigned int)8, __nv_bfloat16>(T1 *)"
 FOREIGN_QUANT = "void per_token_group_quant_8bit_kernel<c10::BFloat16, c10::Float8_e4m3fn>(T1 *)"
+FP4_QUANT = "void vllm::cvt_fp16_to_fp4<__nv_bfloat16, (bool)0>(int)"
 SILU = "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel, true>(T1 *)"
 ROPE = "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(const long *)"
 WRITE = "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16>(const T1 *)"
@@ -30,9 +31,11 @@ GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_TNT"
 STEPS_N, LAYERS_N, GAP_NS = 6, 5, 1_000
 
 
-def written(folder, *layer, layers_n=LAYERS_N, attention=ATTENTION, once=(), streams=None):
+def written(
+    folder, *layer, layers_n=LAYERS_N, attention=ATTENTION, once=(), streams=None, gpu=None
+):
     """Write steps of some layers, of kernels with lengths in us, one after the other."""
-    trace, at = TraceBuilder(), 1_000_000
+    trace, at = TraceBuilder(gpu_name=gpu), 1_000_000
     for step in range(STEPS_N):
         begin = at
         kernels = [*once, *([*layer, (attention, 10), (GEMM, 30)] * layers_n)]
@@ -139,6 +142,20 @@ def test_each_sequence_saves_the_bytes_between_its_kernels(tmp_path, layer, expe
     findings, tables = found(written(tmp_path, *layer))
     saved = tables["fusions"].set_index("fusion")["saved_ns"] / (STEPS_N * LAYERS_N)
     assert {name: saved[name] for name in findings} == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "layer", "named"),
+    [
+        ("NVIDIA H100 80GB HBM3", ((REDUCE, 20), (NORM, 8)), True),
+        ("NVIDIA A100-SXM4-80GB", ((REDUCE, 20), (NORM, 8)), False),
+        ("NVIDIA A100-SXM4-80GB", ((NORM, 4), (QUANT, 3)), True),
+        ("NVIDIA B200", ((NORM, 4), (FP4_QUANT, 3)), False),
+    ],
+)
+def test_a_flag_that_does_nothing_here_is_not_named(tmp_path, gpu, layer, named):
+    (finding,) = found(written(tmp_path, *layer, gpu=gpu))[0].values()
+    assert ("pass_config" in finding.title + finding.recommendation) is named
 
 
 def test_an_engine_that_has_no_flag_on_these_gpus_is_said_so(tmp_path):
