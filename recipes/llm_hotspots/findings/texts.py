@@ -250,11 +250,11 @@ RULES: Final = rules_by_id(
     ),
     Rule(
         "fusible_kernels",
-        scope="category",
+        scope="device",
         title="{whats} in each layer could be one kernel: at most {share_pct} of the time",
-        details="They follow each other {sequences_n} times in one stream, {time_ns} and {gaps_ns} "
-        "between them, of {span_ns} on GPU {device_id} of rank {rank}. Most of it: {first}, then "
-        "{last}. One kernel writes and reads nothing in between: {saved_ns} less at most.",
+        details="They follow each other {sequences_n} times on GPU {device_id} of rank {rank}: "
+        "{time_ns}, and {gaps_ns} between them, of {span_ns}. Most of it: {first}, then {last}. "
+        "One kernel saves {saved_ns} at most.",
         threshold=f"a sequence that engines fuse, {LAYERS_SHARE:g} times or more for each launch "
         f"of attention and {LEAST_N} times in all, and no kernel of the run that does all of it; "
         f"{GAIN}",
