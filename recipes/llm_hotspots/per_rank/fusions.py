@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +12,16 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import distinct_rows, order_by_code
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.fusions import ATTENTION, Fusion, element_of, load_fusions
+from nsys_llm.taxonomy.fusions import (
+    ATTENTION,
+    LAYERS_SHARE,
+    LEAST_N,
+    Fusion,
+    element_of,
+    load_fusions,
+)
 
 from .kernels import KernelNames
-
-#: Sequences for each launch of attention, of which a layer has one or two, and in all; ours.
-LAYERS_SHARE: Final = 0.5
-LEAST_N: Final = 4
 
 
 @dataclass(frozen=True)

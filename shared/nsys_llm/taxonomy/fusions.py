@@ -13,6 +13,9 @@ from nsys_llm.taxonomy.data_files import data_file
 
 #: The element that no sequence has: of each layer.
 ATTENTION: Final = "attention"
+#: Sequences for each launch of attention, of which a layer has one or two, and in all; ours.
+LAYERS_SHARE: Final = 0.5
+LEAST_N: Final = 4
 
 
 @dataclass(frozen=True)
