@@ -16,7 +16,8 @@ from . import kernels, sums, wall_change
 from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, WallsOf, compare
-from .metrics import Metrics, gate_columns, metric_columns
+from .gates import gate_columns
+from .metrics import Metrics, metric_columns
 from .runs import RunSums, runs_of
 from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
@@ -57,7 +58,7 @@ def tabulate(
         "comparability": comparison.checks,
         "runs": sums.run_rows(runs),
         "metrics": metric_columns(metrics, declared),
-        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared),
+        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared, verdict),
         "kernels": kernels.kernel_columns(runs, classes, comparison.unit, full, options),
         "configs": kernels.config_columns(runs, options),
         "memops": sums.memop_columns(runs, copies),
