@@ -16,6 +16,7 @@ from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import Option
 from nsys_llm.manifest.gates import gate_texts, parse_gates
 from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.manifest.graph_annotations import read_annotations
 from nsys_llm.manifest.model_config import model_fields
 from nsys_llm.manifest.weights import read_weights
 from nsys_llm.manifest.what_if import change_text
@@ -144,8 +145,9 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
 
 
 def _read(option: Option, value: Any) -> Any:
-    """Return what the file of an option says; whatever is no name of a file, as it is."""
-    if option.type not in _READERS or not isinstance(value, str):
+    """Return what the files of an option say; whatever is no name of a file, as it is."""
+    names = value if isinstance(value, list) else [value]
+    if option.type not in _READERS or not all(isinstance(name, str) for name in names):
         return value
     try:
         return _READERS[option.type](value)
@@ -359,7 +361,7 @@ def _scaled_ns(number: str, unit: str) -> int:
 
 
 #: Types of options that may be given several times.
-_LISTS: Final = ("paths", "gates", "change")
+_LISTS: Final = ("paths", "gates", "change", "annotations")
 
 #: What stands between several values of one option.
 _BETWEEN: Final = {"numbers": ",", "time_range": "/", "window": "/", "step_range": ":"}
@@ -384,7 +386,8 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
 
 #: Types of options that name a file. It is read when nothing else can be wrong any more, and once:
 #: workers may not see it, and of a pipe there is no second time.
-_READERS: Final[dict[str, Callable[[str], Any]]] = {
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "annotations": read_annotations,
     "model": model_fields,
     "phase_map": read_phase_map,
     "rank_map": lambda path: (path, read_option_file(path)),

@@ -260,7 +260,7 @@ def said_rank(key: RankKey, facts: CaptureFacts) -> int | None:
 def known_rank(key: RankKey, facts: CaptureFacts) -> int | None:
     """Return the same, or else the rank in the name of the file."""
     said = said_rank(key, facts)
-    return _rank_in_file_name(key.path) if said is None else said
+    return rank_in_file_name(key.path) if said is None else said
 
 
 def _mapped(entry: RankEntry, rank_map: Mapping[tuple[str, int | None], int]) -> int | None:
@@ -277,10 +277,11 @@ def _by_variable(name: str) -> _Rule:
 
 
 def _rank_in_name(entry: RankEntry) -> int | None:
-    return _rank_in_file_name(entry.key.path)
+    return rank_in_file_name(entry.key.path)
 
 
-def _rank_in_file_name(path: str) -> int | None:
+def rank_in_file_name(path: str) -> int | None:
+    """Return the rank that the name of a file says; None for one that says none."""
     match = _RANK_IN_NAME.search(Path(path).name)
     return int(match[1]) if match else None
 
