@@ -1,9 +1,9 @@
 """A server whose steps replay CUDA graphs of a model with layers; each kernel's module is known.
 
-    world = ModelWorld(seed)
-    world.eager(marked=True)      # the warm-up ahead of the capture, in NVTX ranges of layers
-    world.replay(exec_id=3)       # a step
-    world.annotations()           # what torch.cuda.graph_annotations gives of it
+world = ModelWorld(seed)
+world.eager(marked=True)      # the warm-up ahead of the capture, in NVTX ranges of layers
+world.replay(exec_id=3)       # a step
+world.annotations()           # what torch.cuda.graph_annotations gives of it
 """
 
 from __future__ import annotations

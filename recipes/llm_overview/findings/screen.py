@@ -22,6 +22,7 @@ from ..tables.ranks import mean_step_ns
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
 _CHANGE_READING: Final = (
+    "few_annotated",
     "shared_gpu",
     "whole_graphs",
     "fused_communication",

@@ -24,7 +24,33 @@ _WORDS: Final = {
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [*_methods(tables), *_open_ranges(tables), *_steps(tables), *_engine_steps(tables)]
+    return [
+        *_methods(tables),
+        *_parts(tables),
+        *_open_ranges(tables),
+        *_steps(tables),
+        *_engine_steps(tables),
+    ]
+
+
+def _parts(tables: Tables) -> list[str]:
+    """Say how many kernels of graphs the annotations fit, and what is inferred of their parts."""
+    marks, parts, lines = tables["marks"], tables["model_parts"], []
+    for key, rows in marks[marks["annotation_key"].notna()].groupby("annotation_key", sort=True):
+        graphs_n, joined_n = int(rows["graph_kernels_n"].sum()), int(rows["annotated_n"].sum())
+        share = format_percent(100.0 * joined_n / graphs_n)
+        lines.append(
+            f"{share} of the kernels in CUDA graphs on {counted(len(rows), 'rank')} have an "
+            f"annotation, found by {key}."
+        )
+    inferred = parts[parts["found_by"] == "eager_run"]
+    if len(inferred):
+        share = format_percent(100.0 * inferred["total_ns"].sum() / parts["total_ns"].sum())
+        lines.append(
+            f"The part of the model of {share} of the kernel time is inferred: the same kernels "
+            "have it where they run outside of CUDA graphs."
+        )
+    return lines
 
 
 def _methods(tables: Tables) -> list[str]:

@@ -152,7 +152,7 @@ def _infer(found: _Found, kernels: Table, in_graph: IntArray) -> None:
 
 
 def _like(name: IntArray, lane: IntArray, reach: int, names_n: int) -> IntArray:
-    """Return a code that kernels share which have one name, and neighbors of the same names.
+    """Return a code that kernels of one name share, with neighbors of the same names.
 
     Args:
         name: Shape (kernels,), in the order of their lanes and, in each, of time.
@@ -165,14 +165,16 @@ def _like(name: IntArray, lane: IntArray, reach: int, names_n: int) -> IntArray:
         same[: step if step > 0 else 0] = False
         if step < 0:
             same[step:] = False
-        code = distinct_codes(code * (names_n + 1) + np.where(same, beside, names_n))[1]
+        # What has no neighbor is like nothing of another lane.
+        beside = np.where(same, beside, names_n + lane)
+        code = distinct_codes(code * (names_n + int(lane.max()) + 1) + beside)[1]
     return code
 
 
 def _annotate(
     found: _Found, options: Mapping[str, Any], profile: str, trace: RankTrace, in_graph: IntArray
 ) -> tuple[int, str | None]:
-    """Take the annotations of nodes ahead of all else; return how many kernels have some, by key."""
+    """Take annotations ahead of all else; return how many kernels have one, and by which key."""
     files = options.get("graph_annotations")
     if not files or not in_graph.size:
         return 0, None
@@ -200,8 +202,10 @@ def _sums(ops: RankOps, found: _Found) -> SumsByKey:
     first, code = distinct_rows(columns)
     texts, by = [*found.texts, ""], [*FOUND_BY, ""]
     keys: list[Key] = [
-        (str(ranged.device_ids[gpu]), ops.names[name], ops.full_names[name])
-        + (texts[part], texts[source], by[way])
+        (
+            *(str(ranged.device_ids[gpu]), ops.names[name], ops.full_names[name]),
+            *(texts[part], texts[source], by[way]),
+        )
         for gpu, name, part, source, way in zip(*(c[first].tolist() for c in columns), strict=True)
     ]
     inside = code[ops.inside[rows]]

@@ -136,7 +136,9 @@ def _model_parts(parts: Parts, known: Mapping[str, Classification]) -> Columns:
     rows = rows.groupby(keys, sort=True)[["launches_n", "total_ns", "exclusive_ns"]].sum()
     rows = rows.reset_index()
     rows = rows.sort_values(
-        ["rank", "file", "device_id", "total_ns"], ascending=[True, True, True, False], kind="stable"
+        ["rank", "file", "device_id", "total_ns"],
+        ascending=[True, True, True, False],
+        kind="stable",
     )
     of_gpu = rows.groupby(gpu)["total_ns"].transform("sum").to_numpy(dtype=np.int64)
     texts = {name: [text or None for text in rows[name]] for name in keys[3:6]}

@@ -25,7 +25,7 @@ from nsys_llm.taxonomy.model_parts import folded, source_of
 _MOST_BYTES: Final = 256 << 20
 _LARGEST_KEY: Final = (1 << 63) - 1
 #: Letters tell the other digits of a hexadecimal one, which has a graph's number above 32 bits.
-_KEY: Final = re.compile(r"0[xX]([0-9a-fA-F]+)|(\d+)|([0-9a-fA-F]{9,16})")
+_KEY: Final = re.compile(r"0[xX]([0-9a-fA-F]{1,16})|([0-9]{1,19})|([0-9a-fA-F]{9,16})")
 _EXAMPLE: Final = '{"4294967299": [{"name": "layers.0.mlp.down_proj"}]}'
 #: Where an annotation has its phase and its stack, the first that is there.
 _PHASES: Final = ("autograd_phase", "phase")
@@ -80,10 +80,9 @@ def _read(path: str) -> GraphAnnotations:
     texts = tuple(sorted({text for said in nodes.values() for text in said if text is not None}))
     place: dict[str | None, int] = {None: -1, **{text: at for at, text in enumerate(texts)}}
     keys = sorted(nodes)
-    part, source = (
-        np.array([place[nodes[key][of]] for key in keys], dtype=np.int64) for of in (0, 1)
-    )
-    return GraphAnnotations(path, texts, np.array(keys, dtype=np.int64), part, source)
+    codes = [[place[text] for text in nodes[key]] for key in keys]
+    parts, sources = np.array(codes, dtype=np.int64).T
+    return GraphAnnotations(path, texts, np.array(keys, dtype=np.int64), parts, sources)
 
 
 def _content(path: str) -> Any:
@@ -117,7 +116,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Reads what opcodes make by themselves: nothing is imported, so nothing can be called."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it refers to {module}.{name}")
+        raise pickle.UnpicklingError(f"it refers to {f'{module}.{name}'[:80]!a}")
 
     def persistent_load(self, pid: Any) -> Any:
         raise pickle.UnpicklingError("it refers to an object outside")
@@ -177,9 +176,10 @@ def _is_frame(item: Any) -> bool:
 
 def _frames(stack: Any) -> list[str]:
     """Return the frames of a stack as texts, innermost first as PyTorch writes them."""
-    if isinstance(stack, str):
-        return stack.splitlines()
-    if _is_frame(stack):
-        stack = [stack]
-    rows = [item for item in stack if _is_frame(item)] if isinstance(stack, (list, tuple)) else []
-    return [item if isinstance(item, str) else f"{item[0]}:{item[1]}" for item in rows]
+    items = [stack] if _is_frame(stack) or not isinstance(stack, (list, tuple)) else stack
+    texts = [
+        item if isinstance(item, str) else f"{item[0]}:{item[1]}"
+        for item in items
+        if _is_frame(item)
+    ]
+    return [line for text in texts for line in text.splitlines()]

@@ -15,8 +15,8 @@ from nsys_llm.core.patterns import parse_pattern, require_text
 from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import Option
 from nsys_llm.manifest.gates import gate_texts, parse_gates
-from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.manifest.graph_annotations import read_annotations
+from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.manifest.model_config import model_fields
 from nsys_llm.manifest.weights import read_weights
 from nsys_llm.manifest.what_if import change_text

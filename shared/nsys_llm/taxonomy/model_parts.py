@@ -29,7 +29,7 @@ _OF_RANGES: Final = tuple(
     for pattern in (
         r"^\{['\"]Module['\"]: ?['\"](?P<part>[^'\"]+)['\"]",
         r"^nn\.Module: (?P<part>\w+?)_\d+$",
-        r"^megatron\.(?:\w+\.)*(?P<part>\w+)\.\w+\.(?P<of>[a-z]\w*)$",
+        r"^megatron\.core\.(?:transformer|models|ssm)\.(?:\w+\.)*(?P<part>\w+)\.\w+\.(?P<of>[a-z]\w*)$",
         rf"(?:^|[\s(/:])(?P<part>(?:[A-Za-z_]\w*\.)*{_LAYER}[._\[]\d+\]?(?:\.[A-Za-z_]\w*|\.\d+)*)"
         r"(?=$|[\s),:/])",
         r"^(?P<part>(?:\w+[ _])?(?:[Ll]ayer|[Bb]lock)[ _-]?\d+)$",
@@ -78,8 +78,11 @@ def source_of(frames: Iterable[str]) -> str | None:
     Args:
         frames: Innermost first, each `file:line` or `file:line:function`.
     """
-    places = [":".join(frame.rsplit(":", 2)[:2]) if frame.count(":") > 1 else frame
-              for frame in map(str.strip, frames) if ":" in frame]
+    places = [
+        ":".join(frame.rsplit(":", 2)[:2]) if frame.count(":") > 1 else frame
+        for frame in map(str.strip, frames)
+        if ":" in frame
+    ]
     useful = next((place for place in places if not _PLUMBING.search(place)), None)
     return _shortened(useful or places[0]) if places else None
 
