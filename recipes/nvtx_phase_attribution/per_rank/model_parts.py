@@ -190,10 +190,10 @@ def _annotate(
 
 
 def _sums(ops: RankOps, found: _Found) -> SumsByKey:
-    """Add up the kernels that the filters leave."""
+    """Add up the kernels that the filters leave; nothing where no part is known."""
     ranged = ops.ranged
     rows = np.flatnonzero(ops.is_kernel)
-    if not rows.size:
+    if not rows.size or not (found.by >= 0).any():
         return SumsByKey()
     kept = slice(None) if ranged.kept is None else ranged.kept[: found.part.size]
     device = np.broadcast_to(ranged.chosen(ranged.device), ops.name.shape)[rows].astype(np.int64)

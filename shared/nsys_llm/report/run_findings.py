@@ -14,6 +14,7 @@ from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, clai
 from nsys_llm.report.group_words import group_names
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
+from nsys_llm.report.unprofiled import unprofiled_findings
 from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import cleaned, first_quoted, quoted
 
@@ -30,6 +31,7 @@ def run_findings(tables: Tables) -> list[Finding]:
         *_groups(tables),
         *_no_gpu_work(tables),
         *_low_coverage(tables),
+        *unprofiled_findings(tables),
     ]
 
 

@@ -7,12 +7,14 @@ from typing import Final
 from nsys_llm.report.capture_texts import RULES as CAPTURE_RULES
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
+from nsys_llm.report.unprofiled import RULE as UNPROFILED
 
 #: Share of GPU time with a known API call below which what depends on launches is doubtful.
 LOW_COVERAGE_PCT: Final = 70.0
 
 RULES: Final = rules_by_id(
     *CAPTURE_RULES.values(),
+    UNPROFILED,
     Rule(
         "missing_ranks",
         scope="run",
