@@ -13,7 +13,6 @@ from nsys_llm.report.group_words import group_names
 from nsys_llm.report.price import PROFILED
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.screen import Scale, Screen
-from nsys_llm.report.unprofiled import RULE as UNPROFILED
 from nsys_llm.report.unprofiled import gone_line, step_share
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.categories import UNMATCHED
@@ -26,7 +25,7 @@ from ..tables.ranks import mean_step_ns
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
 _CHANGE_READING: Final = (
-    UNPROFILED.id,
+    "unprofiled_step",
     "few_annotated",
     "shared_gpu",
     "whole_graphs",

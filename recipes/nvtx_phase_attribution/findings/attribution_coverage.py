@@ -7,10 +7,10 @@ from typing import Final
 
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Tables, records
+from nsys_llm.taxonomy.model_parts import LEAST_JOINED
 from nsys_llm.taxonomy.phase_maps import UNMAPPED
 from nsys_llm.view.text import format_percent, quoted
 
-from ..per_rank.annotated import LEAST_JOINED
 from .texts import LOST_PCT, LOW_COVERAGE_PCT, RULES, UNMAPPED_PCT
 
 _TOP_RANGES: Final = 4

@@ -8,8 +8,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
-
-from ..per_rank.annotated import LEAST_JOINED
+from nsys_llm.taxonomy.model_parts import LEAST_JOINED
 
 #: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
 #: few, the largest may be one of another kind.

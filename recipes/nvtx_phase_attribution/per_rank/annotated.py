@@ -14,10 +14,9 @@ from nsys_llm.manifest.graph_annotations import GraphAnnotations
 from nsys_llm.numeric.grouping import begins_group, distinct_rows, joined, position_in_group
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.model_parts import LEAST_JOINED
 from nsys_llm.trace.identity import rank_in_file_name
 
-#: Share of the kernels in graphs that must be found, else the map is taken for another run's.
-LEAST_JOINED: Final = 0.9
 #: Ways in which a key is made, in the order in which they are tried.
 KEYS: Final = ("graphNodeId", "graphId", "graphExecId")
 #: Executable graphs of one graph that are looked at.

@@ -15,7 +15,6 @@ from nsys_llm.core.patterns import parse_pattern, require_text
 from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import Option
 from nsys_llm.manifest.gates import gate_texts, parse_gates
-from nsys_llm.manifest.graph_annotations import read_annotations
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.manifest.model_config import model_fields
 from nsys_llm.manifest.weights import read_weights
@@ -24,8 +23,6 @@ from nsys_llm.taxonomy.phase_maps import read_phase_map
 
 #: Options whose text names an NVTX range; a mistake in it is found before anything is read.
 _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
-
-#: Options whose text is a pattern of names.
 
 #: Each rank without a profile has a row; more would take all of the memory.
 _MOST_RANKS: Final = 100_000
@@ -360,6 +357,12 @@ def _scaled_ns(number: str, unit: str) -> int:
     return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
 
 
+def _annotations(paths: Sequence[str]) -> Any:
+    from nsys_llm.manifest.graph_annotations import read_annotations
+
+    return read_annotations(paths)
+
+
 #: Types of options that may be given several times.
 _LISTS: Final = ("paths", "gates", "change", "annotations")
 
@@ -387,7 +390,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
 #: Types of options that name a file. It is read when nothing else can be wrong any more, and once:
 #: workers may not see it, and of a pipe there is no second time.
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "annotations": read_annotations,
+    "annotations": _annotations,
     "model": model_fields,
     "phase_map": read_phase_map,
     "rank_map": lambda path: (path, read_option_file(path)),

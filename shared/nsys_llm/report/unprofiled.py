@@ -12,10 +12,9 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.findings import CAPTURE, PERFORMANCE, Finding, claim
+from nsys_llm.report.findings import PERFORMANCE, Finding
 from nsys_llm.report.price import PROFILED, Price
 from nsys_llm.report.records import Tables
-from nsys_llm.report.rules import OURS, Case, Rule
 from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.wall_classes import APART, IDLE, PROFILER, WALL_CLASSES
 from nsys_llm.trace.wall import DeviceWall
@@ -23,26 +22,8 @@ from nsys_llm.trace.wall import DeviceWall
 #: Column of `wall`.
 COLUMN: Final = "unprofiled_ns"
 #: Classes of which steps consist.
-_IN_STEPS: Final = tuple(name for name in WALL_CLASSES if name not in APART)
+IN_STEPS: Final = tuple(name for name in WALL_CLASSES if name not in APART)
 _GONE: Final = " Nothing is left of: "
-
-RULE: Final = Rule(
-    "unprofiled_step",
-    scope="run",
-    kind=CAPTURE,
-    title="Under the profiler steps take {slow_ratio:.2f} times as long, {launch_ns} more for each "
-    "GPU operation",
-    details="Gains are those without it: what it adds is taken off its own work and idle time "
-    "first, then off all else alike.",
-    threshold="--unprofiled-step says how long a step takes without the profiler",
-    source=OURS,
-    recommendation="Shares of idle time read too high by that. Record less (no CPU samples, no "
-    "--cuda-graph-trace=node) to be closer to the program as it runs.",
-    tables=("wall", "coverage"),
-    cases={
-        "same": Case(title="Steps take no longer under the profiler than --unprofiled-step says"),
-    },
-)
 
 
 def class_shares(wall: DeviceWall, step_ns: int | None) -> Mapping[str, float] | None:
@@ -54,7 +35,7 @@ def class_shares(wall: DeviceWall, step_ns: int | None) -> Mapping[str, float] |
     work = wall.work
     if step_ns is None or work is None or not work.has_steps or not work.whole.any():
         return None
-    times = {name: int(getattr(wall, f"{name}_ns")) for name in _IN_STEPS}
+    times = {name: int(getattr(wall, f"{name}_ns")) for name in IN_STEPS}
     left_ns = sum(times.values()) * max(1.0 - step_ns / float(work.whole_ns.mean()), 0.0)
     shares = dict.fromkeys(WALL_CLASSES, 1.0)
     for name in (PROFILER, IDLE):
@@ -68,23 +49,10 @@ def class_shares(wall: DeviceWall, step_ns: int | None) -> Mapping[str, float] |
 
 def step_share(wall: pd.DataFrame, ranks: Iterable[int]) -> float | None:
     """Return what is left of the steps of some ranks without the profiler; None if not known."""
-    rows = wall[wall["rank"].isin(list(ranks)) & wall["wall_class"].isin(_IN_STEPS)]
+    rows = wall[wall["rank"].isin(list(ranks)) & wall["wall_class"].isin(IN_STEPS)]
     rows = rows[rows[COLUMN].notna()]
     time_ns = int(rows["time_ns"].sum())
     return int(rows[COLUMN].sum()) / time_ns if time_ns else None
-
-
-def unprofiled_findings(tables: Tables) -> list[Finding]:
-    """Return how much longer steps take under the profiler, where that is said."""
-    if tables["wall"][COLUMN].isna().all():
-        return []
-    steps = {"wall_class": _IN_STEPS}
-    without = claim(tables, "without_ns", "wall", COLUMN, **steps)
-    ops = claim(tables, "ops_n", "coverage", "total_n")
-    ratio = claim(tables, "slow_ratio", "wall", "time_ns", "sum", without, **steps)
-    more = claim(tables, "launch_ns", "wall", f"time_ns-{COLUMN}", "sum", ops, **steps)
-    case = None if more.value else "same"
-    return [RULE.finding(case=case, evidence=() if case else (ratio, more))]
 
 
 class Unprofiled:
@@ -146,7 +114,7 @@ def with_gone(pairs: Iterable[tuple[Finding, Price | None]]) -> list[Finding]:
         return findings
     return [
         replace(made, details=f"{made.details.partition(_GONE)[0]}{_GONE}{'; '.join(gone)}.")
-        if made.rule == RULE.id
+        if made.rule == "unprofiled_step"
         else made
         for made in findings
     ]

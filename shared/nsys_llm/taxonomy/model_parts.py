@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+#: Share of the kernels in graphs that annotations must fit, else they are taken for another run's.
+LEAST_JOINED: Final = 0.9
+
 #: What wrappers of PyTorch put between the modules of a path.
 _WRAPPERS: Final = re.compile(
     r"\b(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|module)\."
