@@ -20,7 +20,7 @@ _TOP_PHASES: Final = 4
 
 
 def answer(tables: Tables) -> str:
-    """Return what the phases cost, in two sentences."""
+    """Return what the phases and the parts of the model cost, in two or three sentences."""
     phases = tables["phases"]
     gpu_ns = int(phases["gpu_ns"].sum())
     if not gpu_ns:
@@ -46,7 +46,21 @@ def answer(tables: Tables) -> str:
         first += f"; {'; '.join(lost)}." if lost else "; none is without a phase."
     else:
         first = f"No phase is marked: {'; '.join(lost)}."
-    return f"{first} {_steps(tables)}"
+    return " ".join(filter(None, (first, _parts(tables), _steps(tables))))
+
+
+def _parts(tables: Tables) -> str:
+    """Return the parts of the model with most kernel time; empty where none is known."""
+    parts = tables["model_parts"]
+    whole_ns = int(parts["total_ns"].sum())
+    sums = parts.groupby("model_part")["total_ns"].sum().sort_values(ascending=False, kind="stable")
+    if sums.empty:
+        return ""
+    named = [
+        f"{quoted(part)} {format_percent(100.0 * ns / whole_ns)}"
+        for part, ns in sums.head(_TOP_PHASES).items()
+    ]
+    return f"Most of the kernel time by part of the model: {listed(named)}."
 
 
 def findings(tables: Tables) -> list[Finding]:

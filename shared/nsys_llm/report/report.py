@@ -38,6 +38,7 @@ from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings, without_comparisons
 from nsys_llm.report.screen import Screen, subject
+from nsys_llm.report.unprofiled import COLUMN as UNPROFILED
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import format_ns, quoted, spans
@@ -162,7 +163,9 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         if len(tables[section.table]) or not (section.optional or section.extra)
     ]
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
-    notes = (f"{quoted(who)}: {note}." for who, note in run.notes)
+    notes = [f"{quoted(who)}: {note}." for who, note in run.notes]
+    if run.options.get("unprofiled_step") and tables["wall"][UNPROFILED].isna().all():
+        notes.insert(0, "No GPU has steps that `--unprofiled-step` could be compared with.")
     return Report(
         manifest=run.manifest,
         answer=analysis.answer(tables),

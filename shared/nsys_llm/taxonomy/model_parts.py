@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 #: Share of the kernels in graphs that annotations must fit, else they are taken for another run's.
 LEAST_JOINED: Final = 0.9
+
+_MOST_CACHED: Final = 1 << 16
 
 #: What wrappers of PyTorch put between the modules of a path.
 _WRAPPERS: Final = re.compile(
@@ -53,13 +55,12 @@ _PACKAGES: Final = re.compile(r"^.*/(?:site|dist)-packages/")
 _KEPT: Final = 3
 
 
-@cache
+@lru_cache(_MOST_CACHED)
 def folded(path: str) -> str:
     """Return the path of a module without wrappers, each number in it as `*`."""
     return _NUMBER.sub("*", _WRAPPERS.sub("", path.strip()))
 
 
-@cache
 def part_of_range(text: str) -> str | None:
     """Return the part that the name of a range says; None for one that says none."""
     for pattern in _OF_RANGES:
@@ -90,7 +91,7 @@ def source_of(frames: Iterable[str]) -> str | None:
     return _shortened(useful or places[0]) if places else None
 
 
-@cache
+@lru_cache(_MOST_CACHED)
 def _shortened(place: str) -> str:
     inside, packages_n = _PACKAGES.subn("", place)
     return inside if packages_n else "/".join(place.split("/")[-_KEPT:])
