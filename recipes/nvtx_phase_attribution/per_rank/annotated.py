@@ -113,25 +113,41 @@ def _looked_up(keys: IntArray, of_key: _Codes, wanted: Sequence[IntArray]) -> _C
 
 
 def _ways(nodes: Table, graphs: Table | None) -> Iterator[tuple[str, Sequence[IntArray]]]:
-    """Yield the keys that kernels may have, by the way in which they are made."""
+    """Yield the keys that kernels may have, by the way in which they are made.
+
+    By the executable graph first, where what kernels say is known to be the graph that it is of:
+    that number may be another executable graph's.
+    """
     node_id, graph_id = nodes["graph_node_id"], nodes["graph_id"]
-    yield KEYS[0], [node_id]
     low, has_graph = node_id & _LOW, graph_id != NULL_INT
-    yield KEYS[1], [np.where(has_graph, (graph_id << _SHIFT) | low, -1)]
-    if graphs is None:
-        return
-    pairs = graphs.take((graphs["graph_id"] != NULL_INT) & (graphs["graph_exec_id"] != NULL_INT))
-    if not len(pairs):
-        return
-    rows, _ = distinct_rows([pairs["graph_id"], pairs["graph_exec_id"]])
-    order = rows[np.argsort(pairs["graph_id"][rows], kind="stable")]
-    graph, made = pairs["graph_id"][order], pairs["graph_exec_id"][order]
-    nth = position_in_group(graph)
     of_kernel = np.where(has_graph, graph_id, node_id >> _SHIFT)
-    wanted = []
+    direct = (KEYS[0], [node_id]), (KEYS[1], [np.where(has_graph, (graph_id << _SHIFT) | low, -1)])
+    pairs = None
+    if graphs is not None:
+        known = (graphs["graph_id"] != NULL_INT) & (graphs["graph_exec_id"] != NULL_INT)
+        pairs = graphs.take(known)
+    if pairs is None or not len(pairs):
+        yield from direct
+        return
+    graph, made = pairs["graph_id"], pairs["graph_exec_id"]
+    by_exec = (
+        KEYS[2],
+        [
+            np.where(execs >= 0, (execs << _SHIFT) | low, -1)
+            for execs in _execs(graph, made, of_kernel)
+        ],
+    )
+    is_graph = (np.isin(of_kernel, graph) & ~np.isin(of_kernel, made)).any()
+    yield from (by_exec, *direct) if is_graph else (*direct, by_exec)
+
+
+def _execs(graph: IntArray, made: IntArray, wanted: IntArray) -> Iterator[IntArray]:
+    """Yield the executable graphs of some graphs, one after the other; -1 for none."""
+    rows, _ = distinct_rows([graph, made])
+    rows = rows[np.argsort(graph[rows], kind="stable")]
+    graph, made = graph[rows], made[rows]
+    nth = position_in_group(graph)
     for number in range(min(int(nth.max()) + 1, _MOST_EXECS)):
         some, execs = graph[nth == number], made[nth == number]
-        place = np.minimum(np.searchsorted(some, of_kernel), some.size - 1)
-        is_there = some[place] == of_kernel
-        wanted.append(np.where(is_there, (execs[place] << _SHIFT) | low, -1))
-    yield KEYS[2], wanted
+        place = np.minimum(np.searchsorted(some, wanted), some.size - 1)
+        yield np.where(some[place] == wanted, execs[place], -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+from collections import Counter
 
 import pandas as pd
 import pytest
@@ -130,6 +131,37 @@ def test_other_ways_to_a_key(tmp_path, key):
     assert tables["marks"]["annotation_key"][0] == (
         "graphId" if key == "graphId" else "graphExecId"
     )
+
+
+@pytest.mark.parametrize("column", ["graphNodeId", "graphId"])
+def test_the_number_of_a_graph_is_not_taken_for_that_of_another_one_s_instance(tmp_path, column):
+    """Graph 2 is instantiated as 3, and graph 3 as 4: each kernel's number is some key's."""
+    world, took_ns = ModelWorld(), Counter()
+    for _ in range(3):
+        for exec_id in range(3, 16):
+            world.truth.clear()
+            world.replay(exec_id)
+            took_ns[f"size{exec_id}x"] += sum(ns for part, ns in world.truth.items() if part)
+    world.trace.raw("CUDA_GRAPH_EVENTS", start=1, end=2, nameId="Graph", graphId=99)
+    path = written(world, tmp_path)
+    with_ids(path, "(graphNodeId >> 32) - 1", [(number - 1, number) for number in range(3, 16)])
+    if column == "graphNodeId":
+        with sqlite3.connect(path) as data:
+            change = "graphNodeId = (graphId << 32) | graphNodeId, graphId = NULL"
+            data.execute(
+                f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {change} WHERE graphId IS NOT NULL"
+            )
+    said = world.annotations()
+    for key, (entry,) in said.items():
+        entry["name"] = f"size{int(key) >> 32}x.{entry['name']}"
+    annotations = tmp_path / "map.json"
+    annotations.write_text(json.dumps(said))
+    tables = quick(path, "--graph-annotations", str(annotations))
+    assert tables["marks"]["annotation_key"][0] == "graphExecId"
+    rows = tables["model_parts"].dropna(subset=["model_part"])
+    size = rows["model_part"].str.partition(".")[0]
+    assert rows.groupby(size)["total_ns"].sum().to_dict() == took_ns
+    assert tables["marks"]["annotated_n"][0] == 39 * len(world.modules())
 
 
 def test_executable_graphs_that_contradict_each_other_name_nothing(tmp_path):
