@@ -181,6 +181,8 @@ def _annotate(
     nodes = trace.unfiltered[KERNEL_TABLE].take(in_graph)
     known = annotated(files, profile, nodes, trace.tables.get(_OLD_GRAPHS))
     code = np.where(known.code < 0, -1, known.code + len(found.texts))
+    if options["anonymize"]:
+        code[1] = -1  # a line names a file
     found.texts.extend(known.texts)
     found.set(in_graph, code[0], ANNOTATION)
     found.source[in_graph] = code[1]

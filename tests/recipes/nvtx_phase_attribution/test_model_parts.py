@@ -63,6 +63,14 @@ def test_annotations_give_part_and_line_of_each_kernel(tmp_path, hexadecimal):
     assert marks["annotation_key"] == "graphNodeId"
 
 
+def test_an_anonymous_result_names_no_line(tmp_path):
+    world, path = server(), tmp_path / "map.json"
+    path.write_text(json.dumps(world.annotations()))
+    tables = quick(written(world, tmp_path), "--graph-annotations", str(path), "--anonymize")
+    assert times(tables) == world.truth
+    assert tables["model_parts"]["source"].isna().all()
+
+
 def test_nodes_of_one_number_in_two_graphs_are_told_apart(tmp_path):
     """The second graph's nodes are called otherwise: its kernels must not take the first's."""
     world = server()
