@@ -6,7 +6,7 @@ from typing import Final
 
 from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.step_names import is_engine_step, recording_advice
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
 
 #: Ways to a range that infer, or that stand for many runs of one capture.
 _INDIRECT: Final = ("start_end", "graph_launch", "graph_capture", "delegated")
@@ -33,16 +33,21 @@ def caveats(tables: Tables) -> list[str]:
     ]
 
 
+def headline(tables: Tables) -> list[str]:
+    """Return how many kernels of graphs the annotations fit; nothing without any."""
+    marks = tables["marks"]
+    rows = marks[marks["annotation_key"].notna()]
+    if rows.empty:
+        return []
+    share = 100.0 * int(rows["annotated_n"].sum()) / int(rows["graph_kernels_n"].sum())
+    keys = listed(sorted(set(rows["annotation_key"])))
+    return [f"annotations: of {format_percent(share)} of the kernels in CUDA graphs, by {keys}"]
+
+
 def _parts(tables: Tables) -> list[str]:
     """Say how many kernels of graphs the annotations fit, and what is inferred of their parts."""
-    marks, parts, lines = tables["marks"], tables["model_parts"], []
-    for key, rows in marks[marks["annotation_key"].notna()].groupby("annotation_key", sort=True):
-        graphs_n, joined_n = int(rows["graph_kernels_n"].sum()), int(rows["annotated_n"].sum())
-        share = format_percent(100.0 * joined_n / graphs_n)
-        lines.append(
-            f"{share} of the kernels in CUDA graphs on {counted(len(rows), 'rank')} have an "
-            f"annotation, found by {key}."
-        )
+    parts = tables["model_parts"]
+    lines = [f"{line[0].upper()}{line[1:]}." for line in headline(tables)]
     inferred = parts[parts["found_by"] == "eager_run"]
     if len(inferred):
         share = format_percent(100.0 * inferred["total_ns"].sum() / parts["total_ns"].sum())

@@ -68,6 +68,7 @@ def test_the_first_screen_keeps_part_and_file(tmp_path):
     notes.write_text(json.dumps(world.annotations()))
     words = ["--input", path, "--output", tmp_path / "out", "--graph-annotations", notes]
     lines = run(*words, recipe="llm_overview").printed
+    assert "  annotations: of 100.0 % of the kernels in CUDA graphs, by graphNodeId" in lines
     at = next(at for at, line in enumerate(lines) if "FlashAttention-2 on Hopper" in line)
     assert lines[at + 1].strip() == "model.layers.*.self_attn.attn (vllm/.../llama.py:673)"
     assert all(len(line) <= 80 for line in lines[: at + 2])
