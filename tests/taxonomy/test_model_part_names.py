@@ -15,7 +15,7 @@ from nsys_llm.taxonomy.model_parts import part_of_range, source_of
         ("layers.12.mlp.fc1", "layers.*.mlp.fc1"),
         ("model.layers.3.experts.7.w1", "model.layers.*.experts.*.w1"),
         ("_orig_mod.transformer.h.5.attn", "transformer.h.*.attn"),
-        ("FSDP::post_backward (layers.3)", "layers.*"),
+        ("forward (layers.3._checkpoint_wrapped_module)", "layers.*"),
         ("layer_3", "layer_*"),
         ("Decoder layer 3", "Decoder layer *"),
         ("nn.Module: LlamaMLP_3", "LlamaMLP"),
@@ -30,7 +30,7 @@ def test_a_range_names_its_module(text, part):
     "text",
     [
         *("step 12", "ProfilerStep#3", "aten::linear", "forward", "{'Module': 'model'}"),
-        "execute_context_0(0)_generation_4(4)",
+        *("execute_context_0(0)_generation_4(4)", "FSDP::post_backward (layers.3)"),
         *("_forward_step 5: 0 ctx reqs, 4 gen reqs", "iteration 3/10", "batch.4", "hh.3"),
         *("player_3", "prefetch blocks of 12", "megatron.training.training.train_step", ""),
     ],

@@ -19,6 +19,7 @@ _MOST_CACHED: Final = 1 << 16
 #: What wrappers of PyTorch put between the modules of a path.
 _WRAPPERS: Final = re.compile(
     r"\b(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|module)\."
+    r"|\.(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)$"
 )
 #: A number that stands by itself in a path (`layers.3`, `layer_3`, `experts[5]`), or behind the
 #: word for a layer; not one that is part of a name (`fc1`).
@@ -40,6 +41,8 @@ _OF_RANGES: Final = tuple(
         r"^(?P<part>(?:\w+[ _])?(?:[Ll]ayer|[Bb]lock)[ _-]?\d+)$",
     )
 )
+#: FSDP's hooks gather a layer's weights; the layer's own work is outside of them.
+_HOOK: Final = re.compile(r"^FSDP::")
 #: The whole model is no part of it.
 _WHOLE: Final = frozenset({"model", "top", "module", "root"})
 #: A range inside one of a layer that names a module of it.
@@ -63,7 +66,7 @@ def folded(path: str) -> str:
 
 def part_of_range(text: str) -> str | None:
     """Return the part that the name of a range says; None for one that says none."""
-    for pattern in _OF_RANGES:
+    for pattern in () if _HOOK.match(text) else _OF_RANGES:
         if found := pattern.search(text):
             names = [name for name in found.groupdict().values() if name]
             part = folded(".".join(names))
