@@ -37,7 +37,6 @@ class MarkedRanges:
         plain: Distinct names, without what PyTorch counts up: far fewer where it does.
         start_ns: Ascending, the profile's clock; of equal ones the outer range comes first.
         end_ns: Later; the end of the capture where a range was never closed.
-        closed: Whether it was.
         threads: The ids behind these codes, sorted; start/end ranges have one for all of them.
     """
 
