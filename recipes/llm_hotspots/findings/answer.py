@@ -24,7 +24,13 @@ from .bandwidth import bandwidth_findings
 from .capture import secret_findings, unrecorded_findings
 from .communication import communication_findings
 from .extras import graph_findings, measured_findings
-from .kernels import category_findings, determinism_findings, lever_findings, with_ncu
+from .kernels import (
+    category_findings,
+    determinism_findings,
+    fusion_findings,
+    lever_findings,
+    with_ncu,
+)
 from .memops import copy_findings
 
 #: Classes beside computation, and kinds of it, that the answer names.
@@ -102,6 +108,7 @@ def findings(tables: Tables) -> list[Finding]:
         *determinism_findings(tables),
         *graph_findings(tables),
         *lever_findings(tables),
+        *fusion_findings(tables),
         *secret_findings(tables),
         *unrecorded_findings(tables),
     ]

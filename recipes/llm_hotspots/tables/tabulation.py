@@ -24,12 +24,14 @@ from nsys_llm.report.columns import (
 from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import UNMATCHED, Classification, rules_for
+from nsys_llm.taxonomy.fusions import fused_already
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from ..extras.tables import extra_tables
 from ..partials import DeviceTimes, HotspotsPartial, RankRows
 from ..per_rank.exposed import ExposedOperation
+from ..per_rank.fusions import FusionRow
 from ..per_rank.kernels import KernelRows, SourceRows
 from ..per_rank.overheads import overhead_columns
 from .apis import api_tables
@@ -63,6 +65,7 @@ def tabulate(
     )
     names, everywhere = _over_all_ranks(partial, sources)
     kernels = _kernels(names, everywhere, sources, shown, devices)
+    fused = fused_already(partial.all_names)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     return {
         "rank_stats": _rank_stats(rows),
@@ -77,6 +80,15 @@ def tabulate(
         "exposed_communication": record_columns(
             [(rank, item) for rank, part in rows for item in part.exposed],
             *ExposedOperation.__dataclass_fields__,
+        ),
+        "fusions": record_columns(
+            [
+                (rank, item)
+                for rank, part in rows
+                for item in part.fusions
+                if item.fusion not in fused
+            ],
+            *FusionRow.__dataclass_fields__,
         ),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),

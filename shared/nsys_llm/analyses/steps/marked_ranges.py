@@ -82,6 +82,12 @@ class MarkedRanges:
             threads=threads,
         )
 
+    def of_thread(self, thread: int) -> IntArray:
+        """Return the rows of the ranges of a thread (globalTid)."""
+        code = np.searchsorted(self.threads, thread)
+        is_there = code < self.threads.size and self.threads[code] == thread
+        return np.flatnonzero(self.thread == code) if is_there else np.empty(0, dtype=np.int64)
+
     def which(self, is_one: Callable[[str], bool]) -> _Mask:
         """Return of which ranges the name is one that is asked for, shape (ranges,)."""
         return _by_code(self.name, [is_one(name) for name in self.plain]) > 0
