@@ -22,7 +22,8 @@ from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.identity import Rank, RankKey
 
 from .marks import LOST_KEY, Lost, marks_of
-from .views import GpuLane, View, chosen_gpus, gpus_of, job_clock, views_of
+from .views import GpuLane, View, chosen_gpus, gpus_of, job_clock, views_of, whole_run
+from .whole_run import run_rows
 
 #: Cells of all lanes of a figure together, and of one; stretches shorter than a cell are joined.
 #: Ours: so many are drawn within a second.
@@ -52,6 +53,7 @@ class Plan:
         engine: Whose rules tell the categories of kernels.
         path: Rows of the critical paths, from the end back.
         lost: Opportunity, rank, device id and step where one that is not steady costs time.
+        run: Rows that show the whole run; none where the views do.
     """
 
     windows: Mapping[RankKey, Sequence[LaneWindow]]
@@ -62,6 +64,7 @@ class Plan:
     path: tuple[Record, ...]
     opportunities: tuple[Record, ...]
     lost: frozenset[Lost] = frozenset()
+    run: tuple[Record, ...] = ()
 
 
 def plan(
@@ -85,15 +88,20 @@ def plan(
     engine = _engine(parts, options)
     when = records(tables["when_steps"])
     lost = {tuple(row[name] for name in LOST_KEY) for row in when if row["excess_ns"] > 0}
+    run: Iterator[Record] = iter(())
+    if views[0].step is not None and len(parts[_STEPS].tables["job_steps"]) > 1:
+        whole = whole_run(tables, ranks, clocks)
+        run = run_rows(whole, views, shown, clocks, parts[_STEPS].tables["device_steps"], tables)
     chosen = tuple(views), tuple(shown), clocks, path, opportunities, frozenset(lost)
-    return Plan(windows, engine, *chosen)
+    return Plan(windows, engine, *chosen, run=tuple(run))
 
 
 def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[StepLane]]) -> dict[str, pd.DataFrame]:
     """Return the table `timeline`: by view, states of each lane, then paths and findings."""
     clocks, table = plan.clocks, load_manifest("llm_overview").table(_TABLE)
     rows = [] if clocks is None else [_view_rows(plan, clocks, it, lanes) for it in plan.views]
-    return {_TABLE: declared_frame(table, [row for of_view in rows for row in of_view])}
+    every = [*plan.run, *(row for of_view in rows for row in of_view)]
+    return {_TABLE: declared_frame(table, every)}
 
 
 def _view_rows(
@@ -115,7 +123,7 @@ def _view_rows(
         elif gpu.rank.key not in lanes:
             begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
             yield {
-                **_row(view, LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns),
+                **view.row(LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns),
                 "state": LOST,
                 "name": "its profile could not be read a second time, or had changed",
                 "pieces_n": 1,
@@ -124,7 +132,7 @@ def _view_rows(
     for mark in marks_of(view, shown, plan.opportunities, clocks, plan.lost):
         begin_ns = clocks.own_ns(mark.gpu.rank, view.start_ns)
         yield {
-            **_row(view, FINDING, mark.gpu, mark.start_ns, mark.end_ns, begin_ns),
+            **view.row(FINDING, mark.gpu, mark.start_ns, mark.end_ns, begin_ns),
             "state": mark.opportunity["severity"],
             "name": mark.opportunity["title"],
             "opportunity": mark.opportunity["opportunity"],
@@ -155,30 +163,12 @@ def _window(
     return LaneWindow(view.number, gpu.device_id, start_ns, end_ns, cell_ns, split)
 
 
-def _row(view: View, part: str, gpu: GpuLane, start_ns: int, end_ns: int, begin_ns: int) -> Any:
-    """Return what all rows have; `begin_ns` is the view's begin in the clock of the times."""
-    return {
-        "view": view.number,
-        "shows": view.shows,
-        "step": view.step,
-        "part": part,
-        "rank": gpu.rank.number,
-        "file": gpu.rank.file,
-        "device_id": gpu.device_id,
-        "lane": gpu.label,
-        "start_ns": start_ns,
-        "end_ns": end_ns,
-        "since_ns": start_ns - begin_ns,
-        "duration_ns": end_ns - start_ns,
-    }
-
-
 def _state_rows(
     view: View, gpu: GpuLane, lane: StepLane, part: str | None = None
 ) -> Iterator[dict[str, Any]]:
     for start_ns, end_ns, _, shows in _segments(lane.segments, lane.states, lane.names):
         of_gpu = WAIT if shows["state"] in WAITS else WORK
-        row = _row(view, part or of_gpu, gpu, start_ns, end_ns, lane.window.start_ns)
+        row = view.row(part or of_gpu, gpu, start_ns, end_ns, lane.window.start_ns)
         yield {**row, **shows}
 
 
@@ -220,7 +210,7 @@ def _path_rows(plan: Plan, clocks: JobClock, view: View) -> Iterator[dict[str, A
         gpu, part = plan.gpus[line // 2], HOST_PATH if line % 2 else PATH
         behind_ns = clocks.own_ns(gpu.rank, start_ns) - start_ns
         times = (time_ns + behind_ns for time_ns in (start_ns, end_ns, view.start_ns))
-        yield {**_row(view, part, gpu, *times), **shows}
+        yield {**view.row(part, gpu, *times), **shows}
 
 
 def _path_segments(
