@@ -227,9 +227,10 @@ def rows_html(
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
     # Headings may wrap, above numbers too: in many tables they are wider than what is below.
     heads = [_HEADING_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
+    meanings = [escape(unquoted(fields[name].meaning)) for name in columns]
     head = "".join(
-        f'<th style="{style}" title="{escape(unquoted(fields[name].meaning))}">{escape(heading)}</th>'
-        for name, style, heading in zip(columns, heads, headings(fields, columns), strict=True)
+        f'<th style="{style}" title="{meaning}">{escape(heading)}</th>'
+        for style, meaning, heading in zip(heads, meanings, headings(fields, columns), strict=True)
     )
     quoting = [name in QUOTING for name in columns]
     body = "".join(
