@@ -54,6 +54,22 @@ def test_bars_stand_where_the_table_says_and_waiting_is_lower_and_paler():
     assert plot["layout"]["xaxis"]["title"]["text"].endswith("(ms)")
 
 
+def test_bars_have_the_number_of_their_name_and_a_figure_shows_all_of_its_time():
+    plot = drawn(
+        ("work", "r0", "gemm", "void k<1>()", 0, 60, None, None),
+        ("wait", "r0", "host_sync", None, 60, 10, None, None),
+        ("work", "r0", "norm", "n", 70, 30, None, None),
+    )
+    meta = plot["layout"]["meta"]
+    assert meta["names"] == ["void k&lt;1&gt;()", "n"]
+    assert {trace["name"]: trace["customdata"] for trace in plot["data"]} == {
+        "gemm": [0],
+        "norm": [1],
+        "host_sync": [-1],
+    }
+    assert plot["layout"]["xaxis"]["range"] == meta["range"] == [0, 100]
+
+
 def test_the_path_runs_through_lanes_and_is_thick_on_gpus():
     plot = drawn(
         ("work", "r0", "gemm", "k", 0, 50, None, None),
@@ -84,7 +100,7 @@ def test_the_first_finding_is_framed_and_named_and_others_have_their_number():
     assert (frame["x0"], frame["x1"], frame["y0"], frame["y1"]) == (20, 70, 0.5, 1.5)
     first, numbers = plot["layout"]["annotations"]
     assert first["text"].startswith("<b>1  Rank 1 is a straggler")
-    assert (first["x"], first["xanchor"]) == (35, "left")
+    assert (first["x"], first["xanchor"]) == (35, "center")
     assert len(first["text"]) < 110
     assert (numbers["text"], numbers["x"]) == ("2, 3", 5)
     marks = [trace for trace in plot["data"] if trace.get("meta") == "findings"]

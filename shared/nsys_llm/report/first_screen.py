@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,12 +116,11 @@ def _title(report: Report, screen: Screen, width: int) -> list[str]:
     left_n = room_n - len(facts) - 4
     if left_n >= min(len(name), _LEAST_NAME):
         return [f"{f'{shortened(name, left_n)}: {facts}'.ljust(room_n)}{bound}".rstrip()]
-    first, *parts = facts.split(", ")
-    head = f"{shortened(name, max(room_n - len(first) - 5, _LEAST_NAME))}: {first}"
-    while parts and len(head) + len(parts[0]) + 5 <= room_n:
-        head += f", {parts.pop(0)}"
-    head += "," if parts else ""
-    return [f"{head.ljust(room_n)}{bound}", *wrapped(", ".join(parts), width, "  ")]
+    first, *parts = re.split("(?<=[,;]) ", facts)
+    head = f"{shortened(name, max(room_n - len(first) - 4, _LEAST_NAME))}: {first}"
+    while parts and len(head) + len(parts[0]) + 3 <= room_n:
+        head += f" {parts.pop(0)}"
+    return [f"{head.ljust(room_n)}{bound}", *wrapped(" ".join(parts), width, "  ")]
 
 
 def _opportunities(report: Report, screen: Screen, width: int, cut: _Cut, most_n: int) -> list[str]:

@@ -110,7 +110,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         "meta": {
             "range": [0, whole],
             "step": steps[0] if steps else None,
-            _NAMES: [cleaned(name)[:_NAME_LENGTH] for name in drawn.numbers],
+            _NAMES: [escaped(cleaned(name)[:_NAME_LENGTH]) for name in drawn.numbers],
         },
     }
     return {"data": traces, "layout": layout}

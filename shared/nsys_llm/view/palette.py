@@ -35,7 +35,6 @@ _COLORS: Final = (
     "#6699cc",
     "#a8a8d8",
     "#c8c0b0",
-    "#a0622d",
     "#e7298a",
 )
 
@@ -60,6 +59,8 @@ _IDLE: Final = {
     "outside of steps": "#ddd2b8",
 }
 _IDLE_COLORS: Final = tuple(dict.fromkeys(_IDLE.values()))
+#: What no other name ever has.
+_OWN: Final = _IDLE | dict.fromkeys(("copies", "copy", "memcpy", "copy_only"), "#a0622d")
 
 #: Where nothing is known, or there is nothing to tell apart.
 NEUTRAL: Final = "#8c8c8c"
@@ -83,7 +84,6 @@ _FIXED: Final = {
     **{"memory": 12, "reduction": 13, "sampling": 14, "triton_fused": 15, "softmax": 16},
     **{"sort": 17, "bookkeeping": 13, "recurrent": 11, "convolution": 9, "optimizer": 14},
     **{"compute": 0, "kernel": 0, "memset": 4, "graph": 2, "not_matched": 3},
-    **dict.fromkeys(("copies", "copy", "memcpy", "copy only"), 19),
     **{"pageable": 3, "pinned": 0, "device": 2, "managed": 4, "array": 5},
     **{"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3},
     **{"high": 3, "medium": 1, "low": 5},
@@ -115,8 +115,8 @@ def color_map(names: Sequence[str], *, ordered: bool = False, idle: bool = False
         places = numbers if len(set(numbers)) == len(names) else range(len(names))
         return {name: _COLORS[n % len(_COLORS)] for name, n in zip(names, places, strict=True)}
     # Headings of columns have blanks.
-    known = {name: name if name in _IDLE else name.replace(" ", "_") for name in names}
-    colors = {name: _IDLE[key] for name, key in known.items() if key in _IDLE}
+    known = {name: name if name in _OWN else name.replace(" ", "_") for name in names}
+    colors = {name: _OWN[key] for name, key in known.items() if key in _OWN}
     palette = _IDLE_COLORS if idle else _COLORS
     taken = {*colors.values()}
     others = set(names) - _NOTHING_KNOWN - colors.keys()

@@ -86,6 +86,9 @@ const wanted = document.getElementById("name"), told = document.getElementById("
 const named = () => plots().filter(plot => plot.layout.meta && plot.layout.meta.names);
 function offerNames() {
   if (!wanted) return;
+  // Names are escaped as those that plotly draws.
+  const plain = text => new DOMParser().parseFromString(text, "text/html").body.textContent;
+  for (const plot of named()) plot.layout.meta.names = plot.layout.meta.names.map(plain);
   const names = new Set(named().flatMap(plot => plot.layout.meta.names));
   document.getElementById("names").append(...[...names].sort().map(name => new Option(name)));
   wanted.addEventListener("input", mark);
