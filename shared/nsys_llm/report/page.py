@@ -33,7 +33,7 @@ from nsys_llm.view.results import CONFIG, Results
 
 PAGE_NAME: Final = "report.html"
 
-#: Says in place of figures what draws them.
+#: Shown instead of figures.
 _UNDRAWN: Final = (
     "Figures need a browser with scripts and DecompressionStream (Chrome 80, Firefox 113, Safari "
     "16.4 or later). All texts and tables are here without them; analysis.ipynb has the figures."
