@@ -47,7 +47,7 @@ _IDLE: Final = {
     **{"launch_api": "#28e8d0", "launch_latency": "#34a0b8", "other_api": "#287cf4"},
     **{"queued": "#a0e8a0", "no_api": "#a08840", "after_last": "#c4dcb8"},
     # Of a path.
-    **{"device_latency": "#a0e8a0", "sync_latency": "#c4dcb8", "wait_for_rank": "#947cf4"},
+    **{"device_latency": "#a0e8a0", "sync_latency": "#ffb8a0", "wait_for_rank": "#947cf4"},
     **{"no_work": "#d8c8e8", "other_process": "#f470a0", "start_up": "#70c458"},
     **{"profiler_overhead": "#947094", "OS call": "#88b888"},
     # Classes of API functions.
