@@ -28,7 +28,7 @@ FIGURES = {
     "tail_stats": "Stragglers",
     "idle_gaps": "Causes of idle time",
     "nvtx_phase_attribution": "Phases",
-    "step_budget": "Classes of time",
+    "step_budget": "Steps of the job",
     "trace_diff": "Kernels",
 }
 #: Leaves the head and one section with one figure (of the timeline two), and folds all findings but

@@ -42,16 +42,16 @@ _COLORS: Final = (
 #: color of work. Names that share one never stand in one figure.
 _IDLE: Final = {
     **{"waiting": "#947cf4", "pipeline bubble": "#f4d040", "experts": "#e89440"},
-    **{"host_sync": "#f44064", "sync_memop": "#f470c4", "alloc": "#b858d0"},
-    **{"module_load": "#947058", "back_pressure": "#d0ac7c", "host_no_cuda": "#ace858"},
-    **{"launch_api": "#28e8d0", "launch_latency": "#34a0b8", "other_api": "#287cf4"},
-    **{"queued": "#a0e8a0", "no_api": "#a08840", "after_last": "#c4dcb8"},
+    **{"host_sync": "#e8546e", "sync_memop": "#f470c4", "alloc": "#b858d0"},
+    **{"module_load": "#947058", "back_pressure": "#a8dcb4", "host_no_cuda": "#b2d96c"},
+    **{"launch_api": "#34a0b8", "launch_latency": "#9adfe6", "other_api": "#287cf4"},
+    **{"queued": "#d0ac7c", "no_api": "#a08840", "after_last": "#c4dcb8"},
     # Of a path.
-    **{"device_latency": "#a0e8a0", "sync_latency": "#ffb8a0", "wait_for_rank": "#947cf4"},
+    **{"device_latency": "#d0ac7c", "sync_latency": "#ffb8a0", "wait_for_rank": "#947cf4"},
     **{"no_work": "#d8c8e8", "other_process": "#f470a0", "start_up": "#70c458"},
     **{"profiler_overhead": "#947094", "OS call": "#88b888"},
     # Classes of API functions.
-    **{"launch": "#28e8d0", "graph_launch": "#34a0b8", "host_block": "#f44064", "free": "#f470c4"},
+    **{"launch": "#34a0b8", "graph_launch": "#9adfe6", "host_block": "#e8546e", "free": "#f470c4"},
     **{"poll": "#a08840", "stream_order": "#88b888", "event": "#e89440", "module": "#947058"},
     # Parts of windows, by the headings of their columns.
     **{"overhead": "#947094", "profiler": "#947094"},
