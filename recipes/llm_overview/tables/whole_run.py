@@ -19,13 +19,18 @@ from .views import GpuLane, View, step_unit
 _MOST_BARS: Final = 2_000
 #: What a row is: steps of a GPU, or what another figure shows.
 STEPS, SHOWN = "steps", "shown"
-_OUTSIDE: Final = "outside of steps"
 _CLASSES: Final = {
     "busy_compute_ns": COMPUTE,
     "busy_communication_ns": COMMUNICATION,
     "busy_copy_ns": COPIES,
     "overhead_ns": PROFILER,
     "idle_ns": IDLE,
+}
+_OUT: Final[dict[str, Any]] = {
+    "step": None,
+    "state": "outside of steps",
+    "name": "outside of steps",
+    "pieces_n": 1,
 }
 _GPU: Final = ["file", "device_id"]
 
@@ -56,18 +61,17 @@ def run_rows(
         at_ns, end_ns = spans[gpu.rank.file, gpu.device_id]
         for row in joined.get((gpu.rank.file, gpu.device_id), []):
             if row["start_ns"] > at_ns:
-                yield run.row(STEPS, gpu, at_ns, row["start_ns"], begin_ns) | _outside()
+                yield run.row(STEPS, gpu, at_ns, row["start_ns"], begin_ns) | _OUT
             at_ns = row["end_ns"]
             yield run.row(STEPS, gpu, row["start_ns"], at_ns, begin_ns) | _steps(row, unit)
         if end_ns > at_ns:
-            yield run.row(STEPS, gpu, at_ns, end_ns, begin_ns) | _outside()
-    first = gpus[0]
-    begin_ns = clocks.own_ns(first.rank, run.start_ns)
+            yield run.row(STEPS, gpu, at_ns, end_ns, begin_ns) | _OUT
+    begin_ns = clocks.own_ns(gpus[0].rank, run.start_ns)
     for view in shown:
-        start_ns = clocks.own_ns(first.rank, view.start_ns)
-        row = run.row(SHOWN, first, start_ns, start_ns + view.length_ns, begin_ns)
-        name = f"{unit} {view.step}"
-        yield row | {"step": view.step, "state": SHOWN, "name": name, "pieces_n": 1}
+        start_ns = clocks.own_ns(gpus[0].rank, view.start_ns)
+        row = run.row(SHOWN, gpus[0], start_ns, start_ns + view.length_ns, begin_ns)
+        says = {"state": SHOWN, "name": f"{unit} {view.step}"}
+        yield row | says | {"step": view.step, "pieces_n": 1}
 
 
 def _joined(
@@ -92,7 +96,7 @@ def _joined(
 def _steps(row: Record, unit: str) -> dict[str, Any]:
     times = {name: int(row[column]) for column, name in _CLASSES.items() if row[column]}
     between_ns = row["end_ns"] - row["start_ns"] - sum(times.values())
-    times |= {_OUTSIDE: between_ns} if between_ns > 0 else {}
+    times |= {_OUT["state"]: between_ns} if between_ns > 0 else {}
     step, last = row["job_step"], (row["job_step"] or 0) + row["steps_n"] - 1
     numbers = f"{unit} {step}" if step == last else f"{unit}s {step} to {last}"
     return {
@@ -102,7 +106,3 @@ def _steps(row: Record, unit: str) -> dict[str, Any]:
         "pieces_n": row["steps_n"],
         "mixture": json.dumps(times) if len(times) > 1 else None,
     }
-
-
-def _outside() -> dict[str, Any]:
-    return {"step": None, "state": _OUTSIDE, "name": _OUTSIDE, "pieces_n": 1}
