@@ -254,7 +254,7 @@ def test_a_part_of_a_kernels_name_marks_its_stretches(overview):
     marked = page.run(MARKED)
     assert all(0 < some < n for some, n in marked)
     told = page.run("document.getElementById('named').textContent")
-    assert told.startswith(f"{sum(some for some, _ in marked)} stretches of ")
+    assert told.startswith(f"{sum(some for some, _ in marked)} stretches, ")
     page.run(type_in.format("no such kernel"))
     assert [some for some, _ in page.run(MARKED)] == [0, 0]
     assert "none in these steps" in page.run("document.getElementById('named').textContent")

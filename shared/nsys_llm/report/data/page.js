@@ -110,7 +110,7 @@ function mark() {
     Plotly.restyle(plot, {selectedpoints: selected, "unselected.marker.opacity": 0.1}, bars);
   }
   told.textContent = !text ? "" : stretches
-    ? `${stretches} stretches of ${found.size} names`
+    ? `${stretches} stretches, ${found.size === 1 ? "1 name" : found.size + " names"}`
     : "none in these steps; shorter stretches are merged into their neighbors";
 }
 
