@@ -121,7 +121,7 @@ def test_a_table_without_rows_says_so(kind):
     spec |= {"start": "time_ns", "duration": "low_ns", "lane": "file", "label": "name"}
     if kind in ("lanes", "strip"):
         spec |= {"part": "name", "mixture": "name", "number": "low_ns"}
-        spec |= {"step": "low_ns", "count": "low_ns"}
+        spec |= {"of_step": "low_ns", "count": "low_ns"}
     if kind == "heat":
         spec |= {"x": "file"}
     if kind in ("lines", "points"):

@@ -19,7 +19,7 @@ FIELDS = {
 }
 SPEC = {"kind": "lanes", "title": "T", "part": "part", "lane": "lane", "start": "since_ns",
         "duration": "duration_ns", "color": "state", "label": "name", "mixture": "mixture",
-        "number": "opportunity"}  # fmt: skip
+        "number": "opportunity", "of_step": "step"}  # fmt: skip
 
 
 def drawn(*rows):
@@ -27,6 +27,7 @@ def drawn(*rows):
     columns = ["part", "lane", "state", "name", "since_ns", "duration_ns", "mixture", "opportunity"]
     frame = pd.DataFrame(rows, columns=columns)
     frame["opportunity"] = frame["opportunity"].astype("Int64")
+    frame["step"] = 7
     plot = draw(frame, FIELDS, SPEC).to_plotly_json()
     go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
     return plot
@@ -68,6 +69,7 @@ def test_bars_have_the_number_of_their_name_and_a_figure_shows_all_of_its_time()
         "host_sync": [-1],
     }
     assert plot["layout"]["xaxis"]["range"] == meta["range"] == [0, 100]
+    assert meta["step"] == 7
 
 
 def test_the_path_runs_through_lanes_and_is_thick_on_gpus():

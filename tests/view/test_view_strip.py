@@ -20,7 +20,7 @@ FIELDS = {
 }
 SPEC = {"kind": "strip", "title": "T", "part": "part", "lane": "lane", "start": "since_ns",
         "duration": "duration_ns", "color": "state", "label": "name", "mixture": "mixture",
-        "step": "step", "count": "pieces_n"}  # fmt: skip
+        "of_step": "step", "count": "pieces_n"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

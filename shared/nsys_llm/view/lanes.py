@@ -88,7 +88,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     bars = [bar for part in _HEIGHTS for bar in drawn.bars(part)] + drawn.lost()
     traces = [*bars, *drawn.path(), *drawn.marks()]
     first, notes = drawn.notes(whole)
-    steps = rows[spec["step"]].dropna().tolist()[:1] if "step" in spec else []
+    steps = rows[spec["of_step"]].dropna().tolist()[:1]
     height, lane_px = _height(len(names), len(traces))
     layout = {
         "barmode": "overlay",

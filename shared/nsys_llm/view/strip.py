@@ -38,7 +38,7 @@ class _Row:
     duration: int
     label: str
     mixture: Any
-    step: Any
+    of_step: Any
     count: int
 
     @cached_property
@@ -52,7 +52,7 @@ def strip(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     """Bars of steps in time, each split from the bottom up by its `mixture` (JSON: ns by class).
 
     `part` says what a row is: steps, or shown (a stretch that another figure shows, named by
-    `label`). `start`, `duration` and `lane` say where, `step` and `count` which steps.
+    `label`). `start`, `duration` and `lane` say where, `of_step` and `count` which steps.
     """
     start, rows_n = fields[spec["start"]], len(frame)
     begins, lengths = frame[spec["start"]], frame[spec["duration"]]
@@ -111,7 +111,7 @@ def _classes(bars: Sequence[_Row], middles: Sequence[int]) -> list[Any]:
 def _over(bars: Sequence[_Row], middles: Sequence[int]) -> Any:
     """Return what is not seen: the text over each bar, and which steps it is."""
     steps = [
-        None if pd.isna(bar.step) else [int(bar.step), int(bar.step) + bar.count - 1]
+        None if pd.isna(bar.of_step) else [int(bar.of_step), int(bar.of_step) + bar.count - 1]
         for bar in bars
     ]
     return go.Bar(
