@@ -263,8 +263,8 @@ RULES: Final = rules_by_id(
         "torch.compile). [No flag of this engine does: {source}.]",
         cases={
             "flag": Case(
-                title="{whats} in each layer could be one kernel ({flag}): at most {share_pct} of the "
-                "time",
+                title="{whats} in each layer could be one kernel ({flag}): at most {share_pct} "
+                "of the time",
                 recommendation="Set {flag:quoted}[ ({since})] and measure it: {slower}. Source of "
                 "the flag: {source}.",
             )
