@@ -114,8 +114,8 @@ def _group_lines(
     ]
     if len(lines) <= _MOST_GROUPS:
         return lines
-    kept = lines[: _MOST_GROUPS - 1]
-    return [*kept, f"and {len(lines) - len(kept)} more groups: `ranks` lists them"]
+    more = counted(len(lines) - _MOST_GROUPS, "more group")
+    return [*lines[:_MOST_GROUPS], f"and {more}: `ranks` lists them"]
 
 
 def _unit(gpus: Sequence[Record]) -> str:

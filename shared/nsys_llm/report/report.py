@@ -41,7 +41,7 @@ from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.unprofiled import COLUMN as UNPROFILED
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.report.work_findings import silent_files
-from nsys_llm.view.text import format_ns, quoted, spans
+from nsys_llm.view.text import format_ns, quoted, unquoted
 
 #: Renders a text.
 Prose = Callable[[str], str]
@@ -196,7 +196,7 @@ def report_record(report: Report) -> dict[str, Any]:
         "answer": report.answer,
         "wall": [line.text for line in report.wall],
         "findings": [finding_record(finding) for finding in report.findings],
-        "facts": {label: "".join(part for _, part in spans(text)) for label, text in report.facts},
+        "facts": {label: unquoted(text) for label, text in report.facts},
         "caveats": list(report.caveats),
         "unrecorded": [asdict(item) for item in report.unrecorded],
     }

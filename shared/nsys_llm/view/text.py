@@ -188,6 +188,11 @@ def spans(prose: str) -> list[tuple[bool, str]]:
     return [(index % 2 == 1, part) for index, part in enumerate(parts) if part]
 
 
+def unquoted(prose: str) -> str:
+    """Return a text without the backticks around its names."""
+    return "".join(part for _, part in spans(prose))
+
+
 def first_sentence(text: str) -> str:
     """Return a text up to the first full stop that a new sentence follows."""
     return sentences(text)[0]
