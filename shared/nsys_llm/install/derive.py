@@ -1,7 +1,7 @@
 """Files of this repository that follow from the manifests and from what is known of versions.
 
-These are each recipe's metadata.json, the pages below docs/reference/, the page of findings, and
-the versions on a page.
+These are each recipe's metadata.json, the pages below docs/reference/, the page of findings, the
+versions on a page, and the list of packages that the scripts of recipes look for.
 
 python -m nsys_llm.install.derive           rewrites them in the checkout below the current folder
 python -m nsys_llm.install.derive --check   only tells which are stale (exit 1)
@@ -117,6 +117,18 @@ def versions_table() -> str:
     return _table((*titles, "`nsys recipe` tested with"), rows)
 
 
+def needed_packages(project: str) -> str:
+    """Return the content of core/needed.json, by the text of pyproject.toml.
+
+    Python 3.10 has no reader for TOML, and the lists are written one entry a line.
+    """
+    lists = {}
+    for name, title in (("ours", "dependencies"), ("nsys", "nsys")):
+        block = project.partition(f"\n{title} = [\n")[2].partition("\n]")[0]
+        lists[name] = [match[2] for match in re.finditer(r"""^ *(["'])(.+)\1,$""", block, re.M)]
+    return json.dumps(lists, indent=1) + "\n"
+
+
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield each derived file of a checkout with the content that it should have.
 
@@ -125,6 +137,8 @@ def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     """
     if not (root / "manifests" / "common.json").is_file():
         raise UsageError(f"{root}: not a checkout of nsys-llm-recipes (no manifests/common.json).")
+    project = (root / "pyproject.toml").read_text("utf-8")
+    yield root / "shared/nsys_llm/core/needed.json", needed_packages(project)
     reference = root / "docs" / "reference"
     yield reference / "common.md", common_page()
     for name in recipe_names():
