@@ -108,8 +108,8 @@ def _install(options: Any) -> int:
     target = _venv(options) if options.venv else Target(sys.executable, "", options.quiet)
     if options.current or options.venv:
         extras = [name for name in ("jupyter", "test") if getattr(options, name)]
-        # With both, the environment has versions that NVIDIA's recipes run with too.
-        extras += ["nsys"] if options.nsys is not None else []
+        # An environment of ours has versions that NVIDIA's recipes run with too.
+        extras += ["nsys"] if options.venv and options.nsys is not None else []
         _install_package(target, f"[{','.join(extras)}]" if extras else "", options.find_links)
         _say_usage(target, options.nsys is not None)
     if options.nsys is not None:

@@ -173,7 +173,7 @@ def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: st
         newer_python = "with a python3 that is 3.10 or newer: "
         report.needs(f"{newer_python * (sys.version_info[:2] == version[:2])}{anew}")
         return
-    fixes = f"{python} install.py --current{placing}" if probed["takes"] else anew
+    fixes = f"{python} install.py --current" if probed["takes"] else anew
     _check_packages(report, needed, probed["packages"], fixes)
     _check_ours(report, checkout_version(root), probed["ours"], script, fixes)
     if decoder := probed["decoder"]:

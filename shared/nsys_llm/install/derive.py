@@ -120,13 +120,10 @@ def versions_table() -> str:
 def needed_packages(project: str) -> str:
     """Return the content of core/needed.json, by the text of pyproject.toml.
 
-    Python 3.10 has no reader for TOML, and the lists are written one entry a line.
+    Python 3.10 has no reader for TOML, and the list is written one entry a line.
     """
-    lists = {}
-    for name, title in (("ours", "dependencies"), ("nsys", "nsys")):
-        block = project.partition(f"\n{title} = [\n")[2].partition("\n]")[0]
-        lists[name] = [match[2] for match in re.finditer(r"""^ *(["'])(.+)\1,$""", block, re.M)]
-    return json.dumps(lists, indent=1) + "\n"
+    block = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    return json.dumps(re.findall(r'^ *"(.+)",$', block, re.M), indent=1) + "\n"
 
 
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
