@@ -30,11 +30,13 @@ def missing() -> str | None:
     absent = [name for name in specs if find_spec(name.replace("-", "_")) is None]
     if not absent:
         return None
-    python, first = shlex.quote(sys.executable), ""
+    python, first, wanted = shlex.quote(sys.executable), "", absent
     managed = Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").exists()
     if managed and sys.prefix == sys.base_prefix:
-        python, first = "python3", f"{python} -m venv ~/nsys-llm && . ~/nsys-llm/bin/activate && "
-    command = (
-        f"{first}{python} -m pip install {' '.join(shlex.quote(specs[name]) for name in absent)}"
+        # It takes no packages; an environment begins without any.
+        first = f"{python} -m venv ~/nsys-llm && . ~/nsys-llm/bin/activate && "
+        python, wanted = "python3", list(specs)
+    command = " ".join(
+        [f"{first}{python} -m pip install", *(shlex.quote(specs[name]) for name in wanted)]
     )
     return f"{sys.executable} lacks {', '.join(absent)}; to install them: {command}"

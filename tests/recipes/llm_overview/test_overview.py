@@ -87,13 +87,6 @@ def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_a_filter_that_leaves_nothing_is_not_said_to_be_in_order(demo, tmp_path):
-    words = ["--filter-time", "100s/101s", "--only", "idle_gaps"]
-    out = analyse(tmp_path / "out", demo / "after", *words, recipe="llm_overview")
-    assert read_report(out)["report"]["answer"].startswith("Nothing ran on a GPU in the selection")
-
-
 def working_between_steps(late_ns, *, rank=2, steps_n=8):
     """Return a job with as much work before its steps as in them; one rank is late in all of it."""
 
