@@ -90,8 +90,8 @@ RULES: Final = rules_by_id(
         f"{UNEVEN:g} times as long as the mean one; the gain is how much later the last "
         "rank comes than the mean one, where its expert kernels explain half of it",
         source=OURS,
-        recommendation="Even the number of tokens: an auxiliary loss, a capacity limit, or "
-        "redundant experts that follow the load (EPLB).",
+        recommendation="Placing experts elsewhere (EPLB) does not help: another rank is the "
+        "slowest each time. Even the number of tokens: an auxiliary loss or a capacity limit.",
         cases={
             "one_rank": Case(
                 title="Experts on rank {hot} get most tokens",
