@@ -235,7 +235,7 @@ def _say_usage(target: Target, beside: bool) -> None:
 
 def _run_demo(target: Target) -> None:
     # Prints what it does, and where to read on.
-    words = ("nsys_llm.install.demo_command", str(DEMO), "--commands", target.commands)
+    words = ("nsys_llm.run.cli", "demo", str(DEMO), "--commands", target.commands)
     code = target.run(words, Path.cwd())
     if code:
         raise InstallError("failed: demo", code)

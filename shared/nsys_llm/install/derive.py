@@ -196,7 +196,8 @@ def _version_row(release: str, schema: ExportSchema | None, framework: Framework
 
 def _typed(option: Option) -> str:
     value = "\\|".join(option.choices) if option.choices else option.metavar
-    return f"`{option.flag}`" + (f" `{value}`" if value else "")
+    alias = f", `--{option.alias}`" if option.alias else ""
+    return f"`{option.flag}`{alias}" + (f" `{value}`" if value else "")
 
 
 def _help(option: Option) -> str:
