@@ -86,6 +86,8 @@ def run_recipe(
             code = max(code, other)
             results = replace(results, report=with_verdict(results.report, compared))
         summary, written = _write(folder, results, code, console)
+        if compares:
+            written[f"{PARTS_FOLDER}/{COMPARED}"] = load_manifest(COMPARED).title
         profiles = _input_names(results.run, inputs.profiles)
         record = _record(run, executor, started, analysis_record, profiles, written)
         if reported_side is None:  # the result of an overview stands only with that

@@ -14,6 +14,7 @@ from machine.profile_writer import write_profiles
 from machine.program import Program, Sync
 from machine.simulation import simulate
 from quick_run import quick
+from rendered import record_of
 from results import analyse, differences, read_report, read_results
 from trace_builder import TraceBuilder
 
@@ -68,6 +69,18 @@ def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(
         del some["report"]["findings"]  # as the table has them
         some["report"]["answer"] = without_figures(some["report"]["answer"])
     assert record == its
+
+
+def test_nsight_systems_lists_tables_by_their_titles_and_recipes_by_their_folders(result):
+    outputs = record_of(result)["Outputs"]
+    assert outputs["opportunities.parquet"] == "What to fix"
+    assert {f"parts/{recipe}" for recipe in PARTS} == {
+        name for name in outputs if name.startswith("parts/")
+    }
+    assert all((result / name).exists() for name in outputs)
+    assert len(set(outputs.values())) == len(outputs)
+    part = record_of(result / "parts" / "idle_gaps")["Outputs"]
+    assert part["gaps.parquet"] == "Longest gaps"
 
 
 def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):
