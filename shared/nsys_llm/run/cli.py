@@ -257,7 +257,7 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
             from nsys_llm.run.agent_server import serve
         except ImportError as error:
             raise UsageError(
-                "nsys-llm mcp needs the Python SDK: pip install 'nsys-llm-recipes[mcp]'."
+                "nsys-llm mcp needs the Python SDK: pip install 'mcp>=2,<3'."
             ) from error
         return serve(given)
     from nsys_llm.core.freed_memory import keep_freed
