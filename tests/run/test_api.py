@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,20 @@ def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
     assert (code, out) == (2, "")
     assert error in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_finding_ends_with_commands_that_show_the_rows_of_its_numbers(result, capsys):
+    for number, finding in enumerate(result.findings, 1):
+        code, out, _ = shown(capsys, result.folder, str(number))
+        lines = out.splitlines()
+        commands = [line for line in lines if line.startswith("nsys-llm show ")]
+        assert code == 0
+        assert len(set(commands)) == len(commands)
+        assert not [line for line in lines if line.endswith("= None")]
+        assert bool(commands) == any(cell["value"] is not None for cell in finding["evidence"])
+        for command in commands:
+            assert main([*shlex.split(command)[1:], "--json"]) == 0
+            assert json.loads(capsys.readouterr().out), command
 
 
 def test_rows_come_as_csv_and_top_has_a_second_name(result, capsys):

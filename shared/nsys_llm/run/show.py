@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import pandas as pd
@@ -135,13 +138,39 @@ def _finding(result: Result, number: int, as_json: bool) -> list[str]:
         for name, value in plain.items()
         if name not in reported
     ]
-    for cell in finding["evidence"]:
-        where = ", ".join(f"{name} = {value}" for name, value in cell["where"].items())
-        cells = f"{cell['table']}[{where}].{cell['column']}"
-        cells = f"{cell['how']}({cells})" if "how" in cell else cells
-        per = " / {table}.{column} {value}".format(**cell["over"]) if "over" in cell else ""
-        lines.append(f"{cells}{per} = {cell['value']}")
-    return lines
+    return [*lines, "", *_evidence(result, finding["evidence"])]
+
+
+def _evidence(result: Result, cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the numbers of a finding below the command that shows their rows, each once."""
+    by_rows: dict[str, list[str]] = {}
+    seen = set()
+    for cell in cells:
+        column = f"{cell['how']}({cell['column']})" if "how" in cell else cell["column"]
+        per = f" / {cell['over']['column']}" if "over" in cell else ""
+        conditions = tuple(map(_condition, cell["where"].items()))
+        # Recipes of an overview may have tables of one name with the same rows.
+        once = (cell["table"].rpartition("/")[2], conditions, column, per)
+        if cell["value"] is None or once in seen:
+            continue
+        seen.add(once)
+        words = [
+            str(result.folder),
+            cell["table"],
+            *chain(*(("--where", text) for text in conditions)),
+        ]
+        shown = _rounded(cell.get("name", cell["column"]), cell["value"])
+        by_rows.setdefault(shlex.join(words), []).append(f"  {column}{per} = {shown}")
+    return [line for words, lines in by_rows.items() for line in (f"nsys-llm show {words}", *lines)]
+
+
+def _condition(item: tuple[str, Any]) -> str:
+    """Return what rows have in a column as `--where` takes it."""
+    name, value = item
+    if isinstance(value, list):
+        return f"{name} ~ re:^({'|'.join(re.escape(str(one)) for one in value)})$"
+    shown = json.dumps(value) if value is None or isinstance(value, bool) else value
+    return f"{name} = {shown}"
 
 
 def _rounded(name: str, value: Any) -> Any:
