@@ -274,8 +274,8 @@ def busy(path, device, *starts_ns):
         ),
         (
             ["--filter-time", "9ms/"],
-            "--filter-time leaves no GPU work on any of 2 ranks; there is some from 1000 to "
-            "2000050 ns (0.0 to 2.0 ms).",
+            "--filter-time (in ns, or 5s, 60ms) leaves no GPU work on any of 2 ranks; there is "
+            "some from 1000 to 2000050 ns (0.0 to 2.0 ms).",
         ),
         (
             ["--filter-time", "900us/", "--filter-nvtx", "step/0"],
@@ -299,7 +299,10 @@ def test_what_leaves_no_work_of_any_rank_is_refused_with_what_there_is(
     ("flags", "note"),
     [
         (["--device", "1"], "--device: none of these has GPU work; there is some on device 0,"),
-        (["--start", "1500us"], "--filter-time leaves no GPU work; there is some from 1000 to"),
+        (
+            ["--start", "1500us"],
+            "--filter-time (in ns, or 5s, 60ms) leaves no GPU work; there is some from 1000 to",
+        ),
     ],
 )
 def test_a_device_or_window_that_one_rank_has_is_a_note_of_the_others(tmp_path, flags, note):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -222,8 +224,13 @@ def _exit_code(run: Run, console: Console, reported_side: str | None) -> ExitCod
         return ExitCode.FAULT
     if not (run.failed or run.absent or run.earlier) or run.options["allow_missing_ranks"]:
         return ExitCode.DONE
+    paths = [os.path.dirname(os.path.abspath(item.path)) for item in (*run.earlier, *run.profiles)]
+    place = os.path.relpath(os.path.commonpath(paths))
+    where = "" if place == os.curdir else f"cd {shlex.quote(place)} && "
     for command in dict.fromkeys(one.name for it in run.earlier for one in it.statements):
-        console.error(f"an earlier run is left out; to compare it with the newest: {command}")
+        console.error(
+            f"an earlier run is left out; to compare it with the newest: {where}{command}"
+        )
     if not (run.failed or run.absent):
         return ExitCode.INCOMPLETE
     if run.absent or any(profile.side != reported_side for profile in run.failed):

@@ -183,7 +183,8 @@ def _nothing_left(unmatched: Sequence[Unmatched], where: str = "") -> str:
             "process counts them (--ranks chooses ranks)"
         )
     first_ns, last_ns = min(first for first, _ in there), max(last for _, last in there)
-    what = "--filter-time leaves" if option == _WINDOW else "the filters leave"
+    # A number alone is ns, and who writes 5 means seconds.
+    what = "--filter-time (in ns, or 5s, 60ms) leaves" if option == _WINDOW else "the filters leave"
     milliseconds = f"{first_ns / 1e6:,.1f} to {last_ns / 1e6:,.1f} ms"
     return (
         f"{what} no GPU work{where}; there is some from {first_ns} to {last_ns} ns ({milliseconds})"
