@@ -161,8 +161,8 @@ def test_no_finding_without_a_cost_of_its_own(change):
 @pytest.mark.parametrize(
     ("change", "cause", "words"),
     [
-        ({}, "ran alone", "the clock of the GPU"),
-        ({"systematic": True}, "ran alone", "different amounts of work"),
+        ({}, "ran alone", "the GPU's clock"),
+        ({"systematic": True}, "ran alone", "varying amounts of work"),
         ({"systematic": True}, "shared the device with copies", "to another time"),
     ],
 )
