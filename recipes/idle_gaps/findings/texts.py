@@ -161,7 +161,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_module_load",
-        title="Start-up (code is loaded or compiled): rank {rank}'s GPU idles {share_pct}",
+        title="Code is loaded or compiled: rank {rank}'s GPU idles {share_pct}",
         details=_DETAILS,
         lost="idle time while code is loaded or compiled",
         recommendation="Warm up every shape before traffic arrives (CUDA graph sizes, Triton and "

@@ -81,7 +81,10 @@ def fitted(
             values = served.batches.field(term)[steps]
         if not (values == NULL_INT).any():
             columns[term] = values
-    varied = {name: values for name, values in columns.items() if _varies(name, values)}
+    least_n = {name: 2 if name == _SIZE else _LEAST_VALUES for name in columns}
+    varied = {
+        name: values for name, values in columns.items() if np.unique(values).size >= least_n[name]
+    }
     constant = tuple(name for name in columns if name not in varied and columns[name].any())
     names = list(varied)
     matrix: FloatArray = np.column_stack([np.ones(steps.size), *varied.values()])
@@ -91,10 +94,6 @@ def fitted(
         return terms, constant, None
     firsts = matrix[:, [0, *(1 + group[0] for group in groups)]]
     return terms, constant, robust_fit(firsts, served.times.cost_ns[steps].astype(np.float64))
-
-
-def _varies(name: str, values: IntArray) -> bool:
-    return np.unique(values).size >= (2 if name == _SIZE else _LEAST_VALUES)
 
 
 def padding(served: ServedSteps) -> Row | None:

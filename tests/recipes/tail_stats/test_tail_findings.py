@@ -11,8 +11,7 @@ from planted import frame_of
 from results import tables_of
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.tail_stats.findings.answer import answer, findings
-from nsys_llm.recipes.tail_stats.findings.caveats import caveats
+from nsys_llm.recipes.tail_stats.findings.answer import answer, caveats, findings
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import finding_record
 
