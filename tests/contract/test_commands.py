@@ -90,6 +90,7 @@ def place(shared_runs, tmp_path):
         (tmp_path / f"{name}.sqlite").symlink_to(demo / runs[name] / "rank0.sqlite")
     dense = {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32}
     dense |= {"intermediate_size": 11008, "vocab_size": 32000, "torch_dtype": "bfloat16"}
+    (tmp_path / "nsys-llm-demo").symlink_to(demo)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **dense}))
     return tmp_path
 
