@@ -62,7 +62,7 @@ def place_beside_nsys(
         ) from None
     lines = [f"placed nsys-llm-recipes {version}{_instead_of(before)} in {nsight.packages}"]
     names = " ".join(recipe_sources(root))
-    lines.append(f"now `nsys recipe` has: {names}; what it needs: python3 install.py --check")
+    lines.append(f"now `nsys recipe` has: {names}")
     return [*lines, *own_lines], python
 
 

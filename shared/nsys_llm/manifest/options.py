@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -54,7 +55,8 @@ def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
             continue
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
-        _add(groups[option.group], option)
+        taken = f"--{option.alias}" in parser._option_string_actions
+        _add(groups[option.group], option if not taken else replace(option, alias=None))
 
 
 def parsed_option(option: Option, value: Any) -> Any:
@@ -229,7 +231,8 @@ def _add(group: Any, option: Option) -> None:
         extra |= {"nargs": "+", "action": "extend"}
     if option.required:
         extra["required"] = True
-    group.add_argument(option.flag, type=_for_argparse(_PARSERS[option.type]), **extra)
+    flags = [option.flag] + ([f"--{option.alias}"] if option.alias else [])
+    group.add_argument(*flags, type=_for_argparse(_PARSERS[option.type]), **extra)
 
 
 def _for_argparse(parse: Callable[[str], Any]) -> Callable[[str], Any]:

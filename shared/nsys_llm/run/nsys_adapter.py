@@ -18,6 +18,11 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from nsys_llm.core.needed import missing
+
+if lacks := missing():
+    raise ImportError(lacks)
+
 import nsys_recipe
 from nsys_recipe.lib import recipe
 

@@ -28,7 +28,12 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         spec: `kind` of chart, `title`, and the columns that this kind takes, all as the manifest
             has them. `top` bounds the rows; `where` keeps the rows with these values; `menu` names
             a column of which one value at a time is shown.
+
+    Raises:
+        ValueError: There is no such kind; which there are.
     """
+    if spec["kind"] not in KINDS:
+        raise ValueError(f"kind: no '{spec['kind']}'; there are: {', '.join(KINDS)}.")
     frame = picked(frame, spec)
     kind, menu = KINDS[spec["kind"]], spec.get("menu")
     choices = _choices(frame, menu)
