@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.analysis import Analysis
+from nsys_llm.report.screen import Screen
 
-from .findings.answer import answer, caveats, findings
+from .findings.answer import answer, caveats, findings, headline
 from .partials import PhasePartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
@@ -29,4 +30,5 @@ ANALYSIS: Final = Analysis(
     findings=findings,
     answer=answer,
     caveats=caveats,
+    screen=lambda tables: Screen(lines=tuple(headline(tables))),
 )
