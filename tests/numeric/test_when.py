@@ -108,6 +108,14 @@ def test_a_window_near_an_end_is_one():
     assert (course.kind, course.steps[0], course.steps[-1]) == ("between", 6, 71)
 
 
+@pytest.mark.parametrize(
+    ("added", "kind"), [(np.linspace(0, 0.5, 40), "grows"), (np.where(AT >= 15, 0.3, 0), "from")]
+)
+def test_what_all_alike_series_have_is_no_spread(added, kind):
+    found = courses(noisy(2, 4) + added, 1.0, 16)
+    assert [course.kind for course in found] == [kind] * 4
+
+
 def test_few_steps_say_nothing():
     assert told(np.where(np.arange(9) == 4, 9.0, 0)).kind == STEADY
     assert courses(noisy(1, 2), 0.0)[0].kind == STEADY

@@ -3,12 +3,14 @@
 A series is a level that changes or a line, whichever is nearer, and events on top of it. Of 1,000
 jobs of 1 to 128 steady series (12 to 300 steps, noise 1 to 10 %, each step up to 0.6 alike to the
 one before, tails of Student's t with three degrees in half of them) under 1 % have any that is not
-called steady; `tests/campaigns/when.py` repeats that.
+called steady, and changes of five times the noise are told in 95 % from 30 steps on;
+`tests/campaigns/when.py` repeats that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
@@ -156,12 +158,14 @@ class _Level:
         some: Their medians.
         inside: Those in which it is another level; none of a series that changes too little.
         level: Both levels.
+        line: The line that fits best.
     """
 
     edges: IntArray
     some: FloatArray
     inside: _Mask
     level: FloatArray
+    line: FloatArray
 
     @classmethod
     def of(cls, row: FloatArray, step: float) -> _Level:
@@ -178,12 +182,18 @@ class _Level:
             most = 5 * max(scaled_mad(some - usual), 1e-9 * step)
             inside = _best_part(np.clip(some, usual - most, usual + most))
             level = np.where(inside, np.median(some[inside]), np.median(some[~inside]))
-        return cls(edges, some, inside, level)
+        return cls(edges, some, inside, level, _line(some) if inside.any() else level)
+
+    @cached_property
+    def is_line(self) -> bool:
+        """Whether the line is nearer."""
+        far, of_line = (np.abs(self.some - it).sum() for it in (self.level, self.line))
+        return bool(of_line < far)
 
     @property
     def rest(self) -> FloatArray:
-        """What lies beyond it."""
-        return self.some - self.level
+        """What lies beyond what is nearer."""
+        return self.some - (self.line if self.is_line else self.level)
 
     @property
     def is_whole(self) -> bool:
@@ -197,17 +207,15 @@ def _fitted(row: FloatArray, level: _Level, step: float, noise: Noise) -> _Fit:
     flat = _Fit(STEADY, np.full(row.size, usual), usual, np.zeros(row.size, dtype=bool))
     if not level.inside.any():
         return flat
-    some, n = level.some, level.some.size
-    slope = _slope(some)
-    at: FloatArray = np.arange(n, dtype=np.float64) - (n - 1) / 2
-    line: FloatArray = float(np.median(some - slope * at)) + slope * at
-    if np.abs(level.rest).sum() <= np.abs(some - line).sum():
+    some = level.some
+    if not level.is_line:
         return (_of_level(row, level) if _is_level(level, step, noise) else None) or flat
-    large = abs(slope) * (n - 1) >= _LEAST_GROWTH * step
-    if not large or noise.chance(some, line, at) > noise.strict * _ALPHA:
+    line = level.line
+    large = abs(line[-1] - line[0]) >= _LEAST_GROWTH * step
+    if not large or noise.chance(some, line, line) > noise.strict * _ALPHA:
         return flat
     whole = np.interp(np.arange(row.size), (level.edges[:-1] + level.edges[1:] - 1) / 2, line)
-    kind: Kind = "grows" if slope > 0 else "falls"
+    kind: Kind = "grows" if line[-1] > line[0] else "falls"
     return _Fit(kind, whole, float(whole.min()), np.ones(row.size, dtype=bool))
 
 
@@ -285,13 +293,15 @@ def _exact(row: FloatArray, edges: IntArray, above: _Mask, middle: float) -> _Ma
     return exact
 
 
-def _slope(values: FloatArray) -> float:
-    """Return the slope a step after Theil and Sen.
+def _line(values: FloatArray) -> FloatArray:
+    """Return the line after Theil and Sen.
 
     Source: P. K. Sen, Journal of the American Statistical Association 63 (1968).
     """
     first, second = np.triu_indices(values.size, 1)
-    return float(np.median((values[second] - values[first]) / (second - first)))
+    slope = float(np.median((values[second] - values[first]) / (second - first)))
+    rise: FloatArray = slope * (np.arange(values.size, dtype=np.float64) - (values.size - 1) / 2)
+    return rise + float(np.median(values - rise))
 
 
 def _events(rest: FloatArray, step: float) -> _Mask:
