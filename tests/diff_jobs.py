@@ -56,6 +56,7 @@ class Job:
         without: Ranks whose profiles are missing.
         noise: Relative spread of each thing the host and the GPU do.
         transfer_ns: Of an all-reduce.
+        model: Name of the GPUs.
     """
 
     kernels: Sequence[Kernel] | Callable[[int], Sequence[Kernel]] = GPU_BOUND
@@ -76,6 +77,7 @@ class Job:
     without: tuple[int, ...] = ()
     noise: float = 0.003
     transfer_ns: int = 20_000
+    model: str = "NVIDIA H100 80GB HBM3"
 
     def write(self, path: Path, seed: int = 0) -> Path:
         ranks = [
@@ -112,7 +114,7 @@ class _Rank:
         self.host, self.gpu = (job.host, job.gpu) if alone else (1.0, 1.0)
         self.late_ns = job.late_ns if alone else {}
         self.pace = 1.0
-        self.trace = TraceBuilder(hostname="node", system_clock_ns=1_000)
+        self.trace = TraceBuilder(hostname="node", system_clock_ns=1_000, gpu_name=job.model)
         self.trace.process(pid=number + 1, name="worker")
         self.host_ns = self.gpu_ns = self.begin_ns = 100_000
 

@@ -62,7 +62,8 @@ def commands(target: str, part: int, parts_n: int) -> list[list[str]]:
         ["tests/campaigns/shapes.py", "--shapes", *[*SHAPES][n::parts_n]] for n in range(parts_n)
     ]
     sentences = ["tests/campaigns/sentences.py", "--seconds", f"{SENTENCES_S}"]
-    return [*[*fuzz, faults, sentences][part - 1 :: parts_n], shapes[part - 1]]
+    chance = ["-m", "tests.campaigns.chance"]
+    return [*[*fuzz, faults, sentences, chance][part - 1 :: parts_n], shapes[part - 1]]
 
 
 def run_part(target: str, part: int, parts_n: int, commit: str) -> bool:

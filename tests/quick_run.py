@@ -9,6 +9,7 @@ from typing import Any
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_job import with_agreed_warmup
+from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides
@@ -36,7 +37,10 @@ def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
 
 
 def quick_run(
-    recipe: str, *words: str | Path, keep: Callable[[RankView], None] | None = None
+    recipe: str,
+    *words: str | Path,
+    keep: Callable[[RankView], None] | None = None,
+    kept: KeptRanks | None = None,
 ) -> Run:
     """Return a run by its command line; that of an overview has the results of its recipes.
 
@@ -44,11 +48,15 @@ def quick_run(
         recipe: Its name.
         words: As for `quick`.
         keep: See `map_profiles`.
+        kept: Keeps the ranks, instead.
     """
     reports = [str(word) for word in words if isinstance(word, Path)]
     flags = [word for word in words if isinstance(word, str)]
     options = overview_options(recipe, resolved(recipe, "--input", *reports, *flags))
     inputs, _ = expand_sides(entries_by_side(options))
+    if kept is not None:
+        kept.expect([profile.path for profile in inputs])
+        keep = kept.keep
     result, options = with_agreed_warmup(
         lambda options: map_profiles(inputs, recipe=recipe, options=options, keep=keep), options
     )

@@ -56,6 +56,9 @@ class Server:
         chunk: Tokens of prompts in a step.
         graphs: Sizes that are captured, for steps without context; none: every launch by itself.
         width: Tokens that each request computes in a step: above 1 drafts are verified.
+        accept: Chance that a draft is accepted; below 0: each number is as likely.
+        plain: Chance that a step verifies no drafts.
+        draft_ns: Of the draft model, a token.
         empty_ns: How long nobody comes once all requests are done.
         before_ns: Of the host before each step.
         inside_ns: Of the host in each step, before the first launch.
@@ -77,6 +80,9 @@ class Server:
     chunk: int = 256
     graphs: tuple[int, ...] = ()
     width: int = 1
+    accept: float = -1.0
+    plain: float = 0.0
+    draft_ns: int = 9_000
     empty_ns: int = 0
     before_ns: int = 8_000
     inside_ns: int = 0
@@ -176,6 +182,7 @@ class _Maker:
     def __init__(self, server: Server, seed: int) -> None:
         self.server, self.rng = server, np.random.default_rng(seed)
         self.host_ns, self.gpu_ns, self.pause_ns = 10_000, 5_000, server.pause_ns
+        self.width = server.width
         self.every: list[Step] = []
         self.ops: list[tuple[int, int]] = []
         self.empty: list[tuple[int, int]] = []
@@ -213,7 +220,9 @@ class _Maker:
         server = self.server
         self.trace.nvtx("schedule", self.host_ns + 100, self.host_ns + 100 + server.before_ns)
         self.host_ns += server.before_ns + 200
-        if server.width > 1 and self.generating and not (server.apart and self.reading):
+        if server.plain:
+            self.width = 1 if self.rng.random() < server.plain else server.width
+        if self.width > 1 and self.generating and not (server.apart and self.reading):
             self._draft(number)
         fields, chunks = self._batch()
         step = Step("", fields, self.host_ns)
@@ -241,7 +250,7 @@ class _Maker:
             chunks.append(min(left, prompt))
             left -= chunks[-1]
         context = [(n, keys + n) for n, (keys, _, _) in zip(chunks, self.reading, strict=True) if n]
-        width = self.server.width
+        width = self.width
         served = [] if self.server.apart and context else self.generating
         generate = [(width, keys + width) for keys, _ in served]
         fields: dict[str, int] = {}
@@ -256,7 +265,9 @@ class _Maker:
 
     def _generate(self, step: Step) -> None:
         for request in self.generating if step.fields["gen_reqs"] else ():
-            accepted = int(self.rng.integers(1, self.server.width + 1))
+            accepted = int(self.rng.integers(1, self.width + 1))
+            if self.server.accept >= 0:
+                accepted = 1 + int(self.rng.binomial(self.width - 1, self.server.accept))
             step.accepted_n += accepted
             request[0] += accepted
             request[1] -= accepted
@@ -275,9 +286,9 @@ class _Maker:
         step = Step(name, {}, self.host_ns, draft=True)
         if sglang:
             self.every.append(step)
-        for _ in range(self.server.width - 1):
+        for _ in range(self.width - 1):
             self.host_ns += 20
-            self._kernel(step, "draft_gemm_kernel", 9_000, 1)
+            self._kernel(step, "draft_gemm_kernel", self.server.draft_ns, 1)
         step.end_ns = self.host_ns + 20
         self.host_ns += 100
         self.trace.nvtx(step.name, step.begin_ns, step.end_ns)

@@ -13,6 +13,7 @@ from nsys_llm.trace.kernel_launches import NcuLaunches
 from .extras.rank import RankExtras
 from .per_rank.apis import RankApis
 from .per_rank.exposed import ExposedOperation
+from .per_rank.fusions import FusionRow
 from .per_rank.kernels import KernelRows, SourceRows
 from .per_rank.launch_stages import LaunchStages
 from .per_rank.launches import DeviceLaunches
@@ -60,6 +61,7 @@ class RankHotspots:
     launches: tuple[DeviceLaunches, ...]
     stages: LaunchStages
     overheads: tuple[OverheadRow, ...]
+    fusions: tuple[FusionRow, ...]
     extras: RankExtras
 
 

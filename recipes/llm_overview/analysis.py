@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.report.analysis import Analysis, SecondLook
+from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
 from .findings.texts import RULES
 from .partials import OverviewPartial, merged
 from .per_rank.rank import map_rank
-from .tables import timeline
 from .tables.tabulation import tabulate
+from .tables.timeline import timeline
 from .tables.wall import rank_verdicts, wall_details
 
 ANALYSIS: Final = Analysis(
@@ -39,5 +39,5 @@ ANALYSIS: Final = Analysis(
     matches_collectives=True,
     screen=screen,
     kernels_bound=lambda tables: next(iter(tables["recipes"]["kernels_bound"].dropna()), None),
-    second_look=SecondLook(timeline.plan, timeline.tabulate),
+    timeline=timeline,
 )

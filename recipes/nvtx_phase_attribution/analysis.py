@@ -18,8 +18,7 @@ from typing import Final
 from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
 
-from .findings.answer import answer, findings
-from .findings.caveats import caveats
+from .findings.answer import answer, caveats, findings
 from .findings.texts import RULES
 from .partials import PhasePartial, merged
 from .per_rank.rank import map_rank, missing_ranges

@@ -20,7 +20,6 @@ class RankRoofline:
     """One rank.
 
     Attributes:
-        gpu: Its first GPU.
         kernels: Shown names of its kernels, as `metrics` counts them.
         metrics: Samples of its GPUs.
         gemms: Products whose operators tell shapes.

@@ -18,8 +18,6 @@ class ServedSteps:
 
     Attributes:
         name: What they share.
-        batches: What is in each.
-        times: What each takes.
         graph: Shape (steps,), the CUDA graph that each replays, of several the one that takes
             longest; -1 for none.
         graph_size: Rows that it was captured for; -1 where that is not known.
@@ -44,7 +42,6 @@ class RankServing:
     """One rank.
 
     Attributes:
-        kernels_of: The engine that its kernels are of.
         device_id: The first of its CUDA devices.
         served: None without a step of a known format.
     """

@@ -19,8 +19,7 @@ from typing import Final
 from nsys_llm.analyses.wall.of_matched import collectives, prepare, rank_verdicts
 from nsys_llm.report.analysis import Analysis
 
-from .findings.answer import answer
-from .findings.caveats import caveats
+from .findings.answer import answer, caveats
 from .findings.on_path import findings
 from .findings.texts import RULES
 from .partials import BudgetPartial, merged

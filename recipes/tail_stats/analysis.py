@@ -23,8 +23,7 @@ from nsys_llm.analyses.wall.of_matched import (
 )
 from nsys_llm.report.analysis import Analysis
 
-from .findings.answer import answer, findings
-from .findings.caveats import caveats
+from .findings.answer import answer, caveats, findings
 from .findings.texts import RULES
 from .partials import TailPartial, merged
 from .per_rank.rank import map_rank

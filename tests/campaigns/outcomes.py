@@ -215,7 +215,7 @@ def _wall(table: pd.DataFrame, _: Tables) -> Iterator[str]:
 
 _STATES = ("busy_compute_ns", "busy_communication_ns", "busy_copy_ns", "overhead_ns", "idle_ns")
 #: Columns of device_steps that are no class of time on the path.
-_NO_CLASSES = {*_STATES, "start_ns", "end_ns", "window_ns", "compute_absent_ns", "certain_ns"}
+_NO_CLASSES = {*_STATES, "start_ns", "end_ns", "window_ns", "certain_ns"}
 
 
 def _classes(table: pd.DataFrame) -> list[str]:

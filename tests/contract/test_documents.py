@@ -99,6 +99,21 @@ def test_the_readme_shows_what_the_demo_prints(demo, monkeypatch):
     assert summary in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_the_readme_shows_a_gate_that_passes_and_one_that_fails(demo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(demo)
+    text = (ROOT / "README.md").read_text("utf-8")
+    (session,) = re.findall(r"^```\n(\$ nsys-llm trace_diff .*?)^```$", text, re.M | re.S)
+    better, worse, code = re.split(r"^\$ ", session, flags=re.M)[1:]
+    for shown, name, expected in ((better, "better", 0), (worse, "worse", int(code.split()[-1]))):
+        command, *lines = shown.splitlines()
+        words = [*command.split()[2:], "--mode", "none", "--output", str(demo / name)]
+        ended = run(*words, recipe="trace_diff")
+        assert ended.code == expected
+        printed = "\n".join([*ended.printed, *ended.said])
+        assert [line for line in lines if line != "..." and line not in printed] == []
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("recipe", SCREENS_OF_THE_DEMO)
 def test_a_page_shows_what_the_recipe_prints_for_the_demo(recipe, demo, monkeypatch):

@@ -174,7 +174,8 @@ def test_the_demo_says_where_the_results_are(tmp_path):
     assert done.returncode == 0
     assert re.search(r"^baseline: 4 GPUs, .* a step +\S+-BOUND$", done.stdout, re.M), "the screen"
     assert re.search(r"^ 1 about .* Rank 2's GPU is slow", done.stdout, re.M)
-    *_, report, notebook = done.stdout.splitlines()
+    *_, report, notebook, compared = done.stdout.splitlines()
+    assert compared.endswith("--baseline nsys-llm-demo/baseline --input nsys-llm-demo/after_fix")
     assert report.endswith("nsys-llm-demo/llm_overview/report.md")
     assert "nsys-llm-demo/llm_overview/analysis.ipynb" in notebook
     for name in ("parts/llm_hotspots/kernels.parquet", "report.md", "analysis.ipynb"):
@@ -189,7 +190,7 @@ def test_the_demo_is_made_once_and_whole(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "nsys-llm-demo"
     assert demo_command.main([str(folder)]) == 0
     first = files_below(folder)
-    assert "baseline/rank0.sqlite" in first
+    assert {"baseline/rank0.sqlite", "after_fix/rank0.sqlite"} <= {*first}
     assert os.listdir(tmp_path) == [folder.name]
     assert demo_command.main([str(folder)]) == 0
     assert files_below(folder) == first

@@ -15,7 +15,7 @@ from nsys_llm.numeric.tails import (
     second_modes,
     twice_medians,
 )
-from nsys_llm.recipes.tail_stats.per_rank.compact_histogram import CompactHistogram
+from nsys_llm.recipes.tail_stats.per_rank.kernels import CompactHistogram
 
 
 def counted(*groups):

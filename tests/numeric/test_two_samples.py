@@ -11,12 +11,15 @@ import pytest
 
 from nsys_llm.numeric.two_samples import (
     Difference,
+    Order,
     Sample,
     correlation,
     fisher_p,
+    prediction_half,
     student_cdf,
     student_quantile,
     student_tail,
+    winsorized,
 )
 
 
@@ -60,7 +63,9 @@ def test_fishers_test_counts_all_ways_to_place_the_hits():
 
 def test_welch_by_hand_where_values_are_independent():
     """Variances 1.6 and 3.2 of means of 4 and 8: 0.8 together; 0.64 / (0.16 / 3 + 0.16 / 7)."""
-    difference = Difference.of(Sample(1.0, 1.6, 4.0), Sample(2.0, 3.2, 8.0))
+    alone = np.array([1.0, -1.0])
+    difference = Difference.of(Sample(1.0, 1.6, 4.0, alone), Sample(2.0, 3.2, 8.0, alone))
+    assert difference.correlation == 0
     assert difference.error == pytest.approx(0.8**0.5)
     assert difference.freedom == pytest.approx(0.64 / (0.16 / 3 + 0.16 / 7))
     t = 1 / 0.8**0.5
@@ -70,9 +75,9 @@ def test_welch_by_hand_where_values_are_independent():
 
 
 def test_what_does_not_vary_differs_or_does_not():
-    same = Sample(1.0, 0.0, 9.0)
+    same = Sample(1.0, 0.0, 9.0, np.zeros(9))
     assert Difference.of(same, same).p_value == 1
-    assert Difference.of(same, Sample(2.0, 0.0, 9.0)).p_value == 0
+    assert Difference.of(same, Sample(2.0, 0.0, 9.0, np.zeros(9))).p_value == 0
 
 
 def test_groups_of_values_have_their_own_means():
@@ -81,32 +86,49 @@ def test_groups_of_values_have_their_own_means():
     assert (sample.mean, sample.variance) == (7.0, 1.0)
 
 
-def series(rng, n, r, pairs):
-    noise = rng.standard_normal((pairs, n + 50))
-    values = np.zeros_like(noise)
-    for step in range(1, n + 50):
-        values[:, step] = r * values[:, step - 1] + np.sqrt(1 - r * r) * noise[:, step]
-    return values[:, 50:]
+def test_neighbors_of_both_runs_tell_one_correlation_by_the_shorter():
+    """Lags 1 and -1, of spreads 2 and 2: none but the correction for 3 values; no mean of both."""
+    first, second = np.array([1.0, 1.0, 0.0, 0.0, 0.0, 0.0]), np.array([1.0, -1.0, 0.0])
+    assert correlation(first, second) == correlation(second, first) == pytest.approx(1 / 3)
+    shorter = Sample(0.0, 1.0, 4.0, first[:2]), Sample(0.0, 1.0, 4.0, second[:2])
+    assert Difference.of(*shorter).error == pytest.approx((2 / (4 * (1 - 0.5) / (1 + 0.5))) ** 0.5)
 
 
-@pytest.mark.parametrize("n", [8, 14, 30, 100])
-@pytest.mark.parametrize("r", [0.0, 0.3, 0.6])
-def test_equal_runs_are_told_apart_no_more_often_than_stated(n, r):
-    """5 % at most, of pairs that have 8 effective values a run: below that nothing is said."""
-    rng = np.random.default_rng([n, round(10 * r)])
-    pairs = 600
-    called = 0
-    weights, group = np.full(n, 1 / n), np.zeros(n, dtype=np.int64)
-    for first, second in zip(series(rng, n, r, pairs), series(rng, n, r, pairs), strict=True):
-        samples = [Sample.of(values, weights, group) for values in (first, second)]
-        if min(sample.effective_n for sample in samples) >= 8:
-            called += Difference.of(*samples).p_value < 0.05
-    # Three standard errors beyond 5 %.
-    assert called <= pairs * 0.05 + 3 * np.sqrt(pairs * 0.05 * 0.95)
+def test_far_values_are_moved_in_by_group_and_alike_ones_stay():
+    values = np.array([1.0, 2.0, 3.0, 4.0, 90.0, 7.0, 7.0, 7.0, 50.0])
+    group = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1])
+    # Of the first group the median is 3, the MAD 1.
+    expected = [1.0, 2.0, 3.0, 4.0, 3 + 2.5 * 1.4826, 7.0, 7.0, 7.0, 50.0]
+    assert winsorized(values, group).tolist() == pytest.approx(expected)
+
+
+def test_orders_are_those_of_all_pairs():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        first, second = (rng.integers(0, 12, size=rng.integers(1, 9)) for _ in range(2))
+        order = Order.of(first.astype(float), second.astype(float))
+        pairs = [(a < b) + (a == b) / 2 for a in first for b in second]
+        assert order.longer == pytest.approx(sum(pairs) / len(pairs))
+        passed, n = order.counts
+        sign = 1 if order.longer >= 0.5 else -1
+        passes = sorted(sum(sign * a < sign * b for a in first) for b in second)
+        # So many pass so many: each of n, and no other n has more pairs, unless it is of all.
+        assert passes[-n] == passed
+        if n < second.size:
+            assert 2 * passes[0] < first.size
+            assert n * passed == max(k * passes[-k] for k in range(1, second.size + 1))
+
+
+def test_one_more_run_lies_within_the_band_of_those_before():
+    # s of 1, 2, 3 is 1; t(0.975, 2) 4.3027.
+    assert prediction_half([1.0, 2.0, 3.0]) == pytest.approx(4.3027 * (4 / 3) ** 0.5, rel=1e-4)
+    assert prediction_half([1.0, 2.0]) is None
 
 
 def test_a_long_series_has_its_correlation():
-    values = series(np.random.default_rng(5), 4_000, 0.6, 1)[0]
+    values = np.zeros(4_000)
+    for step, shock in enumerate(np.random.default_rng(5).standard_normal(4_000)):
+        values[step] = 0.6 * values[step - 1] + shock
     assert correlation(values - values.mean()) == pytest.approx(0.6, abs=0.05)
     assert correlation(np.array([1.0, -1.0, 1.0, -1.0])) == 0
     assert correlation(np.zeros(5)) == 0

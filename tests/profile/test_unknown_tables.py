@@ -46,7 +46,7 @@ def said(path):
 )
 def test_what_is_there_in_another_form_is_named(tmp_path, statements, named):
     finding, results = said(export(tmp_path / "rank0.sqlite", *statements))
-    assert finding.title == "1 table of the export is in a form that is not known here"
+    assert finding.title == "1 table of the export has an unknown form"
     assert named in finding.details
     assert results.tables["capture"]["limits"].tolist() == [True]
 

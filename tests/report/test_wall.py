@@ -158,6 +158,11 @@ def test_the_largest_class_bounds_the_run(some, expected):
     assert line_of(*some).bound.text == expected
 
 
+def test_code_that_is_loaded_in_a_step_is_no_start_up():
+    line = line_of(("compute", "gemm", 700), ("idle", "module_load", 300))
+    assert "idle 30.0 % (code loading 30.0)" in [part.text for part in line.classes]
+
+
 def test_time_in_which_work_ran_that_is_not_recorded_is_not_known():
     for lost, idle, word in (
         (100, 100, "GPU-BOUND"),  # a tenth of hidden work decides nothing

@@ -71,7 +71,7 @@ def test_ranks_are_those_of_the_newest_run(runs, tmp_path):
 def test_a_check_names_earlier_runs(runs, capsys):
     code, shown = checked(capsys, runs)
     assert code == ExitCode.INCOMPLETE
-    assert "2 profiles are of an earlier run and left out" in shown
+    assert "2 profiles of an earlier run are left out" in shown
     assert "2 with GPU work in 2 profiles" in shown
     assert "nsys-llm trace_diff --baseline before --input after." in shown
 
@@ -90,7 +90,7 @@ def test_a_check_says_that_a_rank_is_there_twice(tmp_path, capsys, first, second
         capture(tmp_path / f"{name}.sqlite", pid=pid, gpu=pid, RANK=rank)
     code, shown = checked(capsys, tmp_path)
     assert (code == ExitCode.INCOMPLETE) is twice
-    assert ("2 profiles say the rank of another one" in shown) is twice
+    assert ("2 profiles claim the rank of another profile" in shown) is twice
 
 
 def test_two_servers_whose_ranks_have_the_same_numbers_are_fit(tmp_path, capsys):

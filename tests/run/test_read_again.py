@@ -10,12 +10,14 @@ import pytest
 
 from nsys_llm.core.errors import ProfileError, UsageError
 from nsys_llm.run import read_again
-from nsys_llm.run.read_again import RankAgain
 from nsys_llm.trace.identity import RankKey
 
 #: Ranks 0 and 2 are processes of one profile, 1 and 3 of another.
-RANKS = {n: RankAgain(RankKey(f"/in/{n % 2}", n), f"rank{n}", frozenset(), n) for n in range(4)}
-PROFILES = [(RANKS[0], RANKS[2]), (RANKS[1], RANKS[3])]
+RANKS = [SimpleNamespace(key=RankKey(f"/in/{n % 2}", n), file=f"rank{n}") for n in range(4)]
+RUN = SimpleNamespace(
+    options={"export_dir": None},
+    profiles=[SimpleNamespace(fingerprint=frozenset(), ranks=RANKS)],
+)
 
 
 @pytest.fixture
@@ -39,30 +41,23 @@ def opened(monkeypatch):
 
 
 def seen(look):
-    return [
-        (reading.key.global_pid, reading.made, reading.reason)
-        for reading in read_again.read_again(PROFILES, (), {"export_dir": None}, look)
-    ]
+    return list(read_again.read_again(RUN, RANKS, (), look))
 
 
 def test_each_profile_is_opened_once(opened):
-    made = seen(lambda rank, view: (rank.wanted, *view.trace))
+    made = seen(lambda rank, view: (rank.file, *view.trace))
     assert opened[0] == ["/in/0", "/in/1"]
-    assert made == [(n, (n, f"/in/{n % 2}", n), None) for n in (0, 2, 1, 3)]
+    assert made == [((f"rank{n}", f"/in/{n % 2}", n), None) for n in (0, 2, 1, 3)]
 
 
 def test_a_fault_costs_one_rank_which_is_named(opened):
     def look(rank, _):
-        if rank.label == "rank2":
+        if rank.file == "rank2":
             raise IndexError("out of it")
         return "made"
 
     reason = "rank2: internal error of nsys-llm-recipes (IndexError: out of it)."
-    assert seen(look) == [
-        (0, "made", None),
-        (2, None, reason),
-        *((n, "made", None) for n in (1, 3)),
-    ]
+    assert seen(look) == [("made", None), (None, reason), ("made", None), ("made", None)]
 
 
 @pytest.mark.parametrize(
@@ -77,10 +72,7 @@ def test_a_fault_costs_one_rank_which_is_named(opened):
 )
 def test_a_profile_that_cannot_be_opened_costs_its_ranks(opened, error, reason):
     opened[1]["/in/0"] = error
-    assert seen(lambda *_: "made") == [
-        *((n, None, reason) for n in (0, 2)),
-        *((n, "made", None) for n in (1, 3)),
-    ]
+    assert seen(lambda *_: "made") == [*[(None, reason)] * 2, *[("made", None)] * 2]
 
 
 def test_what_no_rank_would_survive_ends_it(opened):

@@ -184,9 +184,11 @@ def test_without_a_gate_a_slower_run_ends_well_and_with_one_at_least_two_are_com
 ):
     folders = [runs(6e6), runs(9e6)]
     assert ended(capsys, *folders)[0] == 0
-    code, printed, _ = ended(capsys, *folders, "--gate", "step:+3%")
-    assert code == 1
+    code, printed, _ = ended(capsys, *folders, "--gate", "step_time:+3%")
+    assert code == 0
     assert "UNCERTAIN: run-2, 6 ms -> 9 ms a step (+50.0 %; 3 comparable runs" in printed
+    assert "fail (probably)  step_time:+3%: 6 ms -> 9 ms; fewer than 3 runs" in printed
+    assert ended(capsys, *folders, "--gate", "step:+3%", "--gate-if", "probably")[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pandas as pd
 
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, Tables, first_record, records
-from nsys_llm.view.text import counted, format_ns, format_percent
+from nsys_llm.view.text import counted, format_ns, format_percent, ranks_words
 
 from ..tables.sizes import IMPLAUSIBLE_SIZE
 from .exchanges import unplaced_pipeline
@@ -41,7 +41,8 @@ def answer(tables: Tables) -> str:
     pipelines = find_pipelines(tables)
     if pipelines:
         worst = max(pipelines, key=lambda pipeline: pipeline.share_pct("bubble_ns"))
-        lines = [f"{job}: {_called(pipelines, worst)}", _bubble(worst)]
+        pace = f"; {pace_words(worst)}" if worst.longer_pct >= _LEAST_LONGER_PCT else ""
+        lines = [f"{job}: {_called(pipelines, worst)}", f"Bubble {bubble_words(worst)}{pace}."]
     elif len(tables["groups"]):
         groups_n = counted(len(tables["groups"]), "group")
         lines = [f"{job}: {groups_n} of ranks that communicate."]
@@ -77,11 +78,6 @@ def _called(pipelines: list[PipelineSums], worst: PipelineSums) -> str:
     if len(pipelines) > 1:
         name = f"{len(pipelines)} pipelines of {len(worst.computes_ns)} stages"
     return f"{name}{worst.called}"
-
-
-def _bubble(pipeline: PipelineSums) -> str:
-    pace = f"; {pace_words(pipeline)}" if pipeline.longer_pct >= _LEAST_LONGER_PCT else ""
-    return f"Bubble {bubble_words(pipeline)}{pace}."
 
 
 def _messages(tables: Tables) -> list[str]:
@@ -130,3 +126,29 @@ def findings(tables: Tables) -> list[Finding]:
         *link_findings(tables),
         *implausible_sizes(tables),
     ]
+
+
+def caveats(tables: Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    unknown_n = int(tables["groups"]["axis"].isna().sum())
+    payloads = tables["payloads"]
+    without_n = int(payloads.loc[payloads["reason"] == "no_blob", "calls_n"].sum())
+    parts = tables["stages"].dropna(subset="reason")
+    notes = []
+    if len(parts):
+        ranks = ranks_words(parts["rank"].unique()).capitalize()
+        notes.append(
+            f"{ranks} are stages, but transfers with other stages are not matched, or those "
+            "are not traced: no pipeline is reported from a part of it. Trace all of its ranks."
+        )
+    if unknown_n:
+        notes.append(
+            f"The axis of parallelism of {counted(unknown_n, 'group')} is not known from what they "
+            "do. `--layout tp=8,pp=4` names the axes."
+        )
+    if without_n:
+        notes.append(
+            f"The export has no payloads of {counted(without_n, 'NCCL call')}, and so no sizes. "
+            "`nsys export --include-blobs=true` exports them, where the capture has them."
+        )
+    return notes

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, grouped, records
@@ -47,7 +45,9 @@ def link_findings(tables: Tables) -> list[Finding]:
     ]
     by_operation = grouped(small_rows, "group", "operation").values()
     small = [found for some in by_operation for found in _small(some, names, tables)]
-    return [*slow, *(_slow_group(row) for row in _slow_groups(groups)), *small]
+    slower = (groups["times"] >= SLOW_TIMES) & (groups["collectives_n"] >= LEAST_COLLECTIVES)
+    of_groups = map(_slow_group, records(groups[slower.fillna(False)]))
+    return [*slow, *of_groups, *small]
 
 
 def implausible_sizes(tables: Tables) -> list[Finding]:
@@ -56,12 +56,6 @@ def implausible_sizes(tables: Tables) -> list[Finding]:
     sizes_n = claim(tables, "sizes_n", "transfers", "bytes", "count", **of)
     largest = claim(tables, "largest_bytes", "transfers", "bytes", "max", **of)
     return [RULES["implausible_sizes"].finding(evidence=(sizes_n, largest))] * bool(sizes_n.value)
-
-
-def _slow_groups(groups: pd.DataFrame) -> list[Record]:
-    """Return the groups whose transfers take longer than those of their twins."""
-    slow = (groups["times"] >= SLOW_TIMES) & (groups["collectives_n"] >= LEAST_COLLECTIVES)
-    return records(groups[slow.fillna(False)])
 
 
 def _slow_group(row: Record) -> Finding:

@@ -31,7 +31,6 @@ class PipelineSums:
     """One pipeline.
 
     Attributes:
-        number: Its number in the tables.
         gpus: Its GPUs, stage by stage, with the sums of columns of `bubbles` over all full steps;
             null where they are not known. Without causes of idle time the bubble is the waiting
             for stages.

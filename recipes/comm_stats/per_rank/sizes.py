@@ -122,10 +122,8 @@ class RankCalls:
     """The NCCL calls of one rank.
 
     Attributes:
-        calls_n: Calls by reason.
         members: Of communicators that were made in the capture: id, ranks, rank in it.
         carried: What kernels carry, each once.
-        devices: Kernels of each device.
     """
 
     calls_n: Mapping[str, int] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.analyses.ranks.peers import COMMON, in_common
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import of_rank
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.identity import RankKey
 
@@ -98,7 +98,7 @@ def _model_parts(devices: Sequence[CommDevice]) -> tuple[int, ...]:
     Devices of one have 90 % of their operations in common, communication left out. Each is
     compared with the first one of each part.
     """
-    rules = load_rules(detect_engine({name for device in devices for name, _ in device.launches}))
+    rules = rules_for({name for device in devices for name, _ in device.launches})
     mixes: list[Mapping[str, float]] = []
     parts = []
     for device in devices:

@@ -29,7 +29,6 @@ def tabulate(
     """Return the recipe's tables by name.
 
     Args:
-        partial: All ranks.
         ranks: Those with GPU work, in order.
         options: layout names the axes of parallelism.
     """

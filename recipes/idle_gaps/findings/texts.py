@@ -25,7 +25,7 @@ COPIES_SEEN_PCT: Final = 50.0
 PART_WORDS: Final[Mapping[str, str]] = {
     "host_sync": "in calls that wait",
     "sync_memop": "in blocking copies",
-    "host_no_cuda": "outside of CUDA calls",
+    "host_no_cuda": "outside CUDA calls",
     "launch_api": "in launch calls",
     "other_api": "in other CUDA calls",
     "back_pressure": "in launches that wait for room",
@@ -90,8 +90,8 @@ RULES: Final = rules_by_id(
         "[ The longest of it: {profiler_overhead_ns} of a gap of {duration_ns}.]",
         threshold=f"from {PROFILER_PCT:g} % of the time of a GPU",
         source=OURS,
-        recommendation="Leave these gaps out of comparisons. A shorter capture, or a larger "
-        "buffer, moves the flushes out of the window.",
+        recommendation="Leave these gaps out of comparisons. A shorter capture or a larger "
+        "buffer moves the flushes out of the window.",
         record="--cuda-flush-interval=0 --capture-range=cudaProfilerApi",
         tables=("devices", "gaps"),
     ),
@@ -100,7 +100,7 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="device",
         title="{share_pct} of the idle time has no recorded launch: its cause is unknown",
-        details="{open_ns} on rank {rank} is before operations whose API call is not recorded."
+        details="{open_ns} on rank {rank} precedes operations whose API call is not recorded."
         "[ {before_capture_ns} of it is cut by the start of the capture.]",
         threshold=f"from {NO_API_PCT:g} % of the idle time of a GPU, and 1 % of its time",
         source=f"the coverage below which {EXPLAINER} warns",
@@ -128,11 +128,11 @@ RULES: Final = rules_by_id(
         title="{whose} waits in calls: {its} GPU idles {share_pct}"
         "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
-        lost="idle time in which the host is in a call that waits",
-        recommendation="Find what reads a result back in the loop (`.item()`, `.cpu()`, sampling "
-        "or stop checks on the host) and read it one step later: async scheduling in vLLM, the "
-        "overlap scheduler in SGLang or TensorRT-LLM. Copy into pinned memory, and wait for an "
-        "event instead of the device.",
+        lost="idle time while the host is in a call that waits",
+        recommendation="Find the code that reads a result back in the loop (`.item()`, `.cpu()`, "
+        "sampling or stop checks on the host) and read it one step later: async scheduling in "
+        "vLLM, the overlap scheduler in SGLang or TensorRT-LLM. Copy into pinned memory, and wait "
+        "for an event instead of the device.",
         cases=HOST_CASES,
         record="--cudabacktrace=sync --sample=process-tree --python-backtrace=cuda",
     ),
@@ -141,10 +141,10 @@ RULES: Final = rules_by_id(
         title="{whose} is in blocking copies: {its} GPU idles {share_pct}"
         "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
-        lost="idle time in which the host is in a blocking copy or fill",
-        recommendation="Copy from pinned memory with the Async form (`pin_memory=True`, "
-        "`non_blocking=True`): pageable memory is staged by the host while the GPU waits. Build "
-        "the inputs of a step on the GPU, or send them one step ahead.",
+        lost="idle time while the host is in a blocking copy or fill",
+        recommendation="Copy asynchronously from pinned memory (`pin_memory=True`, "
+        "`non_blocking=True`): the host stages pageable memory while the GPU waits. Build "
+        "a step's inputs on the GPU, or send them one step ahead.",
         cases=HOST_CASES,
         record="--cudabacktrace=memory:0 --sample=process-tree",
     ),
@@ -152,7 +152,7 @@ RULES: Final = rules_by_id(
         "idle_alloc",
         title="Memory is allocated in the loop: rank {rank}'s GPU idles {share_pct}",
         details=_DETAILS,
-        lost="idle time in which the host allocates, pins or frees memory",
+        lost="idle time while the host allocates, pins or frees memory",
         recommendation="Allocate before the loop or from a pool: a preallocated KV "
         "cache and workspaces, PyTorch's caching allocator (`expandable_segments:True` against "
         "fragmentation), cudaMallocAsync with a release threshold. cudaFree and cudaHostAlloc wait "
@@ -161,11 +161,11 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_module_load",
-        title="Start-up (code is loaded or compiled): rank {rank}'s GPU idles {share_pct}",
+        title="Code is loaded or compiled: rank {rank}'s GPU idles {share_pct}",
         details=_DETAILS,
-        lost="idle time in which code is loaded or compiled",
-        recommendation="Warm up every shape before traffic comes (CUDA graph sizes, Triton and "
-        "torch.compile caches), or set CUDA_MODULE_LOADING=EAGER. If it is warm-up, leave it out "
+        lost="idle time while code is loaded or compiled",
+        recommendation="Warm up every shape before traffic arrives (CUDA graph sizes, Triton and "
+        "torch.compile caches), or set CUDA_MODULE_LOADING=EAGER. If this is warm-up, exclude it "
         "with `--skip-warmup` or `--filter-time`.",
     ),
     _idle_rule(
@@ -175,7 +175,7 @@ RULES: Final = rules_by_id(
         "[, {range_pct} in {host_range:quoted}]",
         details=f"{_OF_HOST}{_PATTERN}{_AFFECTED}",
         window_shows=None,
-        lost="idle time in which the host is late, half of it or more in gaps below 100 us",
+        lost="idle time while the host is late, at least half of it in gaps below 100 us",
         recommendation="Replay the step as CUDA graphs, fuse small kernels (torch.compile), or "
         "give each launch more work (larger batch, longer chunks of prefill).",
         cases=HOST_CASES,
@@ -185,7 +185,7 @@ RULES: Final = rules_by_id(
         "host_work",
         title="{whose} is late: {its} GPU idles {share_pct}[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
-        lost="idle time in which the host is late, more than half of it in gaps from 100 us on",
+        lost="idle time while the host is late, more than half of it in gaps of 100 us or more",
         recommendation=_HOST_WORK,
         cases={
             **HOST_CASES,
@@ -198,9 +198,9 @@ RULES: Final = rules_by_id(
             "calls": Case(
                 title="Slow launch calls: rank {rank}'s GPU idles {share_pct}",
                 recommendation="A launch this slow is held up by a driver lock (another "
-                "thread allocates, polls or synchronizes), by code that is loaded on first use, or "
-                "by a host thread without a core: pin threads, and look at the other threads "
-                "there.",
+                "thread allocates, polls or synchronizes), by code loading on first use, or "
+                "by a thread without a core. Pin threads, and check what the other threads "
+                "do at that time.",
             ),
         },
         record="--trace=cuda,nvtx,osrt,python-gil --python-sampling=true --sample=process-tree",
@@ -210,15 +210,15 @@ RULES: Final = rules_by_id(
         title="Gaps between queued kernels: {share_pct}",
         details=_DETAILS,
         lost="idle time before operations that were launched before the gap",
-        recommendation="The host is ahead here: faster launches gain less than this. Fewer, larger "
-        "kernels (fusion) or programmatic dependent launch shorten it. Node-level graph tracing "
-        "makes these gaps longer than they are without the profiler.",
+        recommendation="The host is ahead here, so faster launches gain less than this. Fewer, "
+        "larger kernels (fusion) or programmatic dependent launch shorten these gaps. Node-level "
+        "graph tracing makes them longer than they are without the profiler.",
         cases={
             "copies": Case(title="Gaps between queued {copies}: {share_pct}"),
             "long": Case(
                 title="Dependencies: rank {rank}'s GPU idles {share_pct} before queued work",
-                recommendation="The host is ahead here: faster launches gain nothing. The next "
-                "operation waits for an event, a host function or another GPU: look at what its "
+                recommendation="The host is ahead here, so faster launches gain nothing. The next "
+                "operation waits for an event, a host function or another GPU. Check what its "
                 "stream waits for.",
             ),
         },

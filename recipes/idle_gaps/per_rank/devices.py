@@ -33,7 +33,8 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline) -> DeviceIdle
     overhead, lost = (
         intersect_intervals(some, spans) for some in (host.profiler, host.not_recorded)
     )
-    counts = _lengths(spans)
+    length = spans[:, 1] - spans[:, 0]
+    counts = ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)
     return DeviceIdle(
         device_id=ops.device_id,
         windowed_by=ops.window_source,
@@ -51,11 +52,6 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline) -> DeviceIdle
         lengths=counts.spread(1),
         times=_times(windows, spans, merged_unions([overhead, lost])) if len(windows) else None,
     )
-
-
-def _lengths(spans: IntArray) -> ValueCounts:
-    length = spans[:, 1] - spans[:, 0]
-    return ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)
 
 
 def _early_ns(ops: DeviceOps, spans: IntArray, overhead: IntArray) -> int:

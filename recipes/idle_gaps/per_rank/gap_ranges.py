@@ -28,7 +28,6 @@ def gap_ranges(
 
     Args:
         named: Shape (gaps,), the code of the cause that each gap is named after.
-        calls: The API calls.
 
     Returns:
         By code of the cause and place among `BUCKETS`; nothing for gaps outside of all ranges.

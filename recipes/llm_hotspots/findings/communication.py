@@ -5,7 +5,7 @@ Time in collectives is never held against the rank that has it: it came early an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -100,7 +100,8 @@ def _exposed_communication(walls: Walls, tables: Tables) -> Iterator[Finding]:
     exposed_ns = {gpu: ns for gpu, ns in exposed_ns.items() if walls.group(gpu[0]) == group}
     coupled = _same_collectives(kernels[kernels["rank"].isin([rank for rank, _ in exposed_ns])])
     rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
-    row, waits = _row_of(records(tables["overlap"]), gpu), coupled and most != gpu
+    overlap, waits = records(tables["overlap"]), coupled and most != gpu
+    row = next(row for row in overlap if (row["rank"], row["device_id"]) == gpu)
     named = _named(tables, gpu, row, exposed_ns[gpu])
     share = share_of(tables, gpu, "exposed_ns", COMMUNICATES)
     yield RULES["exposed_communication"].finding(
@@ -174,10 +175,6 @@ def _named(tables: Tables, gpu: Gpu, overlap: Record, whole_ns: int) -> _Named:
     sure_ns = beside_ns if hidden and lines == 1 and not on_compute else None
     change = Change("transfer", row["operation"], time_ns=row["exposed_ns"], sure_ns=sure_ns)
     return _Named(what or f"Exposed {words}", (share,), advice, change)
-
-
-def _row_of(overlap: Sequence[Record], gpu: tuple[int, int]) -> Record:
-    return next(row for row in overlap if (row["rank"], row["device_id"]) == gpu)
 
 
 def _exposed_ns(walls: Walls) -> dict[tuple[int, int], int]:

@@ -35,6 +35,7 @@ def _near_full(tables: Tables) -> list[Finding]:
     if full.empty:
         return []
     worst = first_record(full.sort_values("peak_pct", ascending=False, kind="stable"))
+    peak_ns = int(worst["peak_ns"])
     return [
         RULES["memory_near_full"].finding(
             evidence=cells(
@@ -45,7 +46,7 @@ def _near_full(tables: Tables) -> list[Finding]:
                 **_who(tables, worst, "peak_bytes"),
             },
             **_place(full, worst),
-            window_ns=_around(worst["peak_ns"]),
+            window_ns=(max(peak_ns - _AROUND_NS, 0), peak_ns + _AROUND_NS),
         )
     ]
 
@@ -73,10 +74,6 @@ def _growth(tables: Tables) -> list[Finding]:
 def _place(rows: pd.DataFrame, worst: Record) -> dict[str, Any]:
     ranks = tuple(sorted(set(rows["rank"].tolist())))
     return {"ranks": ranks, "rank": worst["rank"], "device_id": worst["device_id"]}
-
-
-def _around(at_ns: int) -> tuple[int, int]:
-    return max(int(at_ns) - _AROUND_NS, 0), int(at_ns) + _AROUND_NS
 
 
 def _who(tables: Tables, worst: Record, column: str) -> dict[str, Any]:

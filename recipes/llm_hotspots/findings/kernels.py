@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
-from nsys_llm.report.records import Record, Tables, first_record, records
+from nsys_llm.report.records import Record, Tables, first_record, grouped, records
 from nsys_llm.report.walls import Gpu, Walls, span_of
 from nsys_llm.taxonomy.categories import UNMATCHED
+from nsys_llm.taxonomy.fusions import Fusion, load_fusions
 from nsys_llm.taxonomy.kernel_levers import KernelLever, load_kernel_levers
+from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
 from nsys_llm.view.text import format_ns, quoted, shortened
 
 from .memops import by_gpu
@@ -33,9 +35,17 @@ _FLAGS: Final = {
 }
 
 
+#: Its kernels that are in a sequence which engines fuse are said there.
+_UNFUSED: Final = "unfused_pointwise"
+
+
 def lever_findings(tables: Tables) -> list[Finding]:
     """Return what is to be said about kernels that are known to have something faster."""
     gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
+    fusible = {
+        gpu: {row[name] for row in some for name in ("first", "last")}
+        for gpu, some in grouped(records(tables["fusions"]), "rank", "device_id").items()
+    }
     left = {gpu: some for gpu, some in by_gpu(records(tables["rank_kernels"])).items() if some}
     names = {gpu: [row["name"] for row in some] for gpu, some in left.items()}
     walls = Walls(tables)
@@ -43,7 +53,12 @@ def lever_findings(tables: Tables) -> list[Finding]:
     # A kernel is of the first lever that applies: those of few kernels stand first.
     for lever in load_kernel_levers().values():
         chosen = {
-            gpu: [row for row in some if lever.fits(row["name"], row["category"])]
+            gpu: [
+                row
+                for row in some
+                if lever.fits(row["name"], row["category"])
+                and (lever.id != _UNFUSED or row["name"] not in fusible.get(gpu, ()))
+            ]
             for gpu, some in left.items()
             if lever.applies(gpus.get(some[0]["file"]) if some else None, names[gpu])
         }
@@ -91,6 +106,59 @@ def _finding(
         device_id=device,
         name=rows[0]["category"],
         impact_ns=time_ns,
+    )
+
+
+def fusion_findings(tables: Tables) -> list[Finding]:
+    """Return a finding for each sequence of kernels that could be one, on the GPU that has most."""
+    engine = next(iter(tables["categories"]["engine"]), None)
+    return [
+        _fusion_finding(load_fusions()[name], grouped(rows, "rank", "device_id"), engine, tables)
+        for (name,), rows in grouped(records(tables["fusions"]), "fusion").items()
+    ]
+
+
+def _fusion_finding(
+    fusion: Fusion, rows: dict[Any, list[Record]], engine: str | None, tables: Tables
+) -> Finding:
+    walls = Walls(tables)
+    saved = {gpu: sum(row["saved_ns"] for row in some) for gpu, some in rows.items()}
+    rank, device = gpu = max(saved, key=lambda gpu: saved[gpu] / max(walls.span_ns(*gpu), 1))
+    most = max(rows[gpu], key=lambda row: row["saved_ns"])
+    where = {"rank": rank, "device_id": device, "fusion": fusion.id}
+    of, span = partial(claim, tables, **where), span_of(tables, gpu)
+    flag = fusion.flags.get(engine or "")
+    gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
+    if flag is not None and not flag.fits(gpus.get(most["file"]), most["last"]):
+        flag = None
+    named = None if flag is None else flag.flag
+    return RULES["fusible_kernels"].finding(
+        case="flag" if named else None,
+        cause=Cause("kernels", detail=fusion.id),
+        change=Change("kernels", time_ns=saved[gpu], wall_classes=(COMPUTE, IDLE)),
+        evidence=(
+            of("sequences_n", "fusions", "sequences_n"),
+            of("time_ns", "fusions", "time_ns"),
+            of("gaps_ns", "fusions", "gaps_ns"),
+            of("saved_ns", "fusions", "saved_ns"),
+            of("share_pct", "fusions", "saved_ns", "sum", span),
+            span,
+        ),
+        fields={
+            "what": fusion.what,
+            "whats": f"{fusion.what[0].upper()}{fusion.what[1:]}",
+            "first": quoted(shortened(most["first"])),
+            "last": quoted(shortened(most["last"])),
+            "flag": named,
+            "since": flag and flag.since,
+            "source": flag and flag.source,
+            "slower": flag and flag.slower,
+        },
+        ranks=tuple(sorted({rank for rank, _ in saved})),
+        rank=rank,
+        device_id=device,
+        name=fusion.id,
+        impact_ns=saved[gpu],
     )
 
 

@@ -11,6 +11,7 @@ from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK
 from nsys_llm.report.prices.pricing import BOUND_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
+from nsys_llm.taxonomy.fusions import LAYERS_SHARE, LEAST_N
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.view.text import format_bytes
@@ -246,6 +247,29 @@ RULES: Final = rules_by_id(
         recommendation="These kernels read or write host memory, which no copy shows: move KV "
         "layer by layer while the layers before compute (layerwise mode), in larger chunks, or "
         "compute again what is short.",
+    ),
+    Rule(
+        "fusible_kernels",
+        scope="device",
+        title="{whats} in each layer could be one kernel: at most {share_pct} of the time",
+        details="They follow each other {sequences_n} times on GPU {device_id} of rank {rank}: "
+        "{time_ns}, and {gaps_ns} between them, of {span_ns}. Most of it: {first}, then {last}. "
+        "One kernel saves {saved_ns} at most.",
+        threshold=f"a sequence that engines fuse, {LAYERS_SHARE:g} times or more for each launch "
+        f"of attention and {LEAST_N} times in all, and no kernel of the run that does all of it; "
+        f"{GAIN}",
+        source="the pull request that each names; what it saves at most: this project",
+        recommendation="Use a kernel that does all of it (FlashInfer, TensorRT-LLM, "
+        "torch.compile). [No flag of this engine does: {source}.]",
+        cases={
+            "flag": Case(
+                title="{flag} would fuse {what} in each layer: at most {share_pct}",
+                recommendation="Set {flag:quoted}[ ({since})] and measure it: {slower}. Source of "
+                "the flag: {source}.",
+            )
+        },
+        tables=("fusions", "wall"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "exposed_communication",

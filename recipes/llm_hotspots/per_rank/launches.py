@@ -31,7 +31,6 @@ class CallTimes:
     """Launch calls of one device. See the table `launches` of the manifest."""
 
     host_launches_n: int
-    unmatched_launches_n: int
     launch_api_ns: int
 
 
@@ -178,7 +177,6 @@ def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
     clipped_ns = trace.clipped_ns(launched)
     return CallTimes(
         host_launches_n=int((inside & ~graph).sum()),
-        unmatched_launches_n=int((inside & (launched["device_id"] == NULL_INT)).sum()),
         launch_api_ns=int(clipped_ns[~graph].sum()),
     )
 

@@ -38,7 +38,9 @@ class OverheadRow:
 
 def map_overheads(trace: RankTrace) -> tuple[OverheadRow, ...]:
     """Return the overheads that reach into the rank's window, sorted by owner and kind."""
-    window = trace.windows_ns if trace.windows_ns is not None else _span(trace)
+    busy, window = trace.gpu_busy, trace.windows_ns
+    if window is None:
+        window = np.array([[busy[0, 0], busy[-1, 1]]]) if len(busy) else busy
     events: dict[tuple[str, str | None], list[IntArray]] = {}
     for owner, kind, rows in overheads(trace):
         _, start_ns, end_ns = clip_to_windows(rows["start_ns"], rows["end_ns"], window)
@@ -67,8 +69,3 @@ def _row(owner: str, kind: str | None, times: IntArray, busy: IntArray) -> Overh
         - int(clipped_lengths(union[:, 0], union[:, 1], busy).sum()),
         first_start_ns=int(times[:, 0].min()),
     )
-
-
-def _span(trace: RankTrace) -> IntArray:
-    busy = trace.gpu_busy
-    return np.array([[busy[0, 0], busy[-1, 1]]]) if len(busy) else np.empty((0, 2), dtype=np.int64)

@@ -16,6 +16,7 @@ from ..extras.rank import map_extras
 from ..partials import DeviceTimes, HotspotsPartial, RankHotspots
 from .apis import map_apis
 from .exposed import map_exposed
+from .fusions import map_fusions
 from .kernels import KernelNames, communication_kernels, map_kernels, named_kernels
 from .launch_stages import map_stages
 from .launches import launched_devices, map_launches
@@ -56,6 +57,7 @@ def map_rank(view: RankView) -> HotspotsPartial:
         launches=launches,
         stages=stages,
         overheads=map_overheads(trace),
+        fusions=map_fusions(view, names),
         extras=extras,
     )
     all_names, _ = coded_names(

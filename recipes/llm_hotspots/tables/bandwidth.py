@@ -55,11 +55,9 @@ def bandwidth_columns(
     # Bytes a nanosecond are gigabytes a second.
     rate = np.where(total_ns > 0, size_bytes / np.where(total_ns > 0, mean_ns, 1.0), np.nan)
     efficiency_pct = 100.0 * rate / peak_gb_s
-    typical = [_typical_pct(size) for _, size in weights]
     return {
         "pattern": [pattern for pattern, _ in weights],
         "size_bytes": size_bytes,
-        "names_n": np.bincount(owner[owner >= 0], minlength=len(weights)).astype(np.int64),
         "example": [
             _example(position, owner, names, durations) for position in range(len(weights))
         ],
@@ -69,12 +67,7 @@ def bandwidth_columns(
         "rate_gb_s": rate,
         "peak_gb_s": np.full(len(weights), peak_gb_s),
         "efficiency_pct": efficiency_pct,
-        "typical_low_pct": [low for low, _ in typical],
-        "typical_high_pct": [high for _, high in typical],
-        "judgement": [
-            _judgement(value, typical_range)
-            for value, typical_range in zip(efficiency_pct.tolist(), typical, strict=True)
-        ],
+        "judgement": list(map(_judgement, efficiency_pct.tolist(), size_bytes.tolist())),
     }
 
 
@@ -103,20 +96,15 @@ def _peak_gb_s(memops: Iterable[RankMemops]) -> float:
     return np.nan if peak is None else peak / BYTES_PER_GB
 
 
-def _typical_pct(size_bytes: int) -> tuple[float | None, float | None]:
-    if size_bytes > _LARGE_BYTES:
-        return _LARGE_PCT
-    return _SMALL_PCT if size_bytes < _SMALL_BYTES else (None, None)
-
-
-def _judgement(efficiency_pct: float, typical: tuple[float | None, float | None]) -> str | None:
-    low, high = typical
+def _judgement(efficiency_pct: float, size_bytes: int) -> str | None:
     if np.isnan(efficiency_pct):
         return None
     if efficiency_pct > 100:
         return "above peak"
     if efficiency_pct > LITTLE_HEADROOM_PCT:
         return "little headroom"
-    if low is not None and high is not None and low <= efficiency_pct <= high:
+    is_large, is_small = size_bytes > _LARGE_BYTES, size_bytes < _SMALL_BYTES
+    low, high = _LARGE_PCT if is_large else _SMALL_PCT
+    if (is_large or is_small) and low <= efficiency_pct <= high:
         return "usual for its size"
     return "room" if efficiency_pct < ROOM_PCT else "some headroom"

@@ -23,13 +23,15 @@ from nsys_llm.report.columns import (
 )
 from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.report.outputs import Cells
-from nsys_llm.taxonomy.categories import UNMATCHED, Classification, detect_engine, load_rules
+from nsys_llm.taxonomy.categories import UNMATCHED, Classification, rules_for
+from nsys_llm.taxonomy.fusions import fused_already
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from ..extras.tables import extra_tables
 from ..partials import DeviceTimes, HotspotsPartial, RankRows
 from ..per_rank.exposed import ExposedOperation
+from ..per_rank.fusions import FusionRow
 from ..per_rank.kernels import KernelRows, SourceRows
 from ..per_rank.overheads import overhead_columns
 from .apis import api_tables
@@ -51,18 +53,19 @@ def tabulate(
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
     sources = _sources(rows)
     full_names = sources["full_name"].unique().tolist()
-    engine = options["engine"]
-    if engine == "auto":
-        engine = detect_engine(partial.all_names)
-    rules = load_rules(engine)
+    rules = rules_for(partial.all_names, options["engine"])
     known = {name: rules.classify(name) for name in full_names}
     sources["category"] = [known[name].category for name in sources["full_name"]]
     sources["rule_id"] = [known[name].rule_id or UNMATCHED for name in sources["full_name"]]
     names_of = sources[["name", "full_name"]].drop_duplicates()
     shown = rules.shown_classes(names_of.itertuples(index=False, name=None))
-    devices = _devices(rows)
+    devices = record_columns(
+        [(rank, device) for rank, part in rows for device in part.devices],
+        *DeviceTimes.__dataclass_fields__,
+    )
     names, everywhere = _over_all_ranks(partial, sources)
     kernels = _kernels(names, everywhere, sources, shown, devices)
+    fused = fused_already(partial.all_names)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     return {
         "rank_stats": _rank_stats(rows),
@@ -70,13 +73,22 @@ def tabulate(
         "kernels": kernels,
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
-        **category_tables(sources, known, engine),
+        **category_tables(sources, known, rules.engine),
         "memops": memop_columns(rows),
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns(rows),
         "exposed_communication": record_columns(
             [(rank, item) for rank, part in rows for item in part.exposed],
             *ExposedOperation.__dataclass_fields__,
+        ),
+        "fusions": record_columns(
+            [
+                (rank, item)
+                for rank, part in rows
+                for item in part.fusions
+                if item.fusion not in fused
+            ],
+            *FusionRow.__dataclass_fields__,
         ),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
@@ -94,11 +106,6 @@ def _sources(rows: RankRows) -> pd.DataFrame:
     sources = stacked(SourceRows, [part.sources for _, part in rows])
     per_rank = rank_columns([(rank, len(part.sources.name)) for rank, part in rows])
     return pd.DataFrame({**per_rank, **vars(sources)})
-
-
-def _devices(rows: RankRows) -> Columns:
-    devices = [(rank, device) for rank, part in rows for device in part.devices]
-    return record_columns(devices, *DeviceTimes.__dataclass_fields__)
 
 
 def _rank_stats(rows: RankRows) -> Columns:

@@ -22,16 +22,18 @@ from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.taxonomy.wall_classes import APART, BEFORE_STEPS, LOAD
-from nsys_llm.view.text import listed, quoted, sentences
+from nsys_llm.view.text import first_quoted, listed, sentences
 
 from ..tables.opportunities import LEAD
-from ..tables.timeline import LOST
+from ..tables.timeline import BY_WORKER, LOST
 from ..tables.views import step_unit
 from .screen import unmatched_line
 from .texts import RULES
 
 #: Words of an opportunity's evidence; the rest is in the tables.
 _MOST_WORDS: Final = 40
+#: Ranks that a sentence names.
+_MOST_NAMES: Final = 4
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -80,13 +82,19 @@ def _where_time_goes(tables: Tables) -> str:
 
 def caveats(tables: Tables) -> list[str]:
     """Return what the timeline lacks; what recipes remark on the capture stands under Capture."""
-    lanes = [row["lane"] for row in records(tables["timeline"]) if row["part"] == LOST]
-    if not lanes:
+    lost = [row for row in records(tables["timeline"]) if row["part"] == LOST]
+    if not lost:
         return []
-    names = listed([quoted(name) for name in dict.fromkeys(lanes)])
+    names = first_quoted(dict.fromkeys(row["lane"] for row in lost), _MOST_NAMES)
+    numbers = ",".join(
+        str(rank) for rank in dict.fromkeys(row["rank"] for row in lost[:_MOST_NAMES])
+    )
+    mode, why = "", "there is room for so many operations only"
+    if lost[0]["name"] == BY_WORKER:
+        mode, why = "--mode concurrent ", "workers of a Dask cluster read them"
     return [
-        f"The timeline does not show what ran on {names}: the profile could not be read a second "
-        "time, or had changed. All other tables and figures have these ranks."
+        f"The timeline does not show what ran on {names}: {why}. `{mode}--ranks {numbers}` draws "
+        "them alone. All other tables and figures have these ranks."
     ]
 
 

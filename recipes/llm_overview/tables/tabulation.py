@@ -20,10 +20,7 @@ from .when import when_rows, when_step_rows
 def tabulate(
     parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Cells]:
-    """Return all tables; `timeline` is empty.
-
-    `timeline` has no rows before the second look, see `timeline.py`.
-    """
+    """Return all tables; `timeline`, which needs all others, is empty yet."""
     groups = grouped_findings(parts)
     # All parts have the same walls.
     profiles = next((part.run.profiles for part in parts.values()), ())

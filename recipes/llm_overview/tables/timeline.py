@@ -12,13 +12,13 @@ import pandas as pd
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
 from nsys_llm.analyses.timeline.segments import NO_NAME, LaneSegments, Pieces, joined
-from nsys_llm.analyses.timeline.step_lanes import WAITS, LaneWindow, StepLane
+from nsys_llm.analyses.timeline.step_lanes import WAITS, KeptRanks, LaneWindow, StepLane
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.taxonomy.categories import detect_engine
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.identity import Rank, RankKey
 
 from .marks import LOST_KEY, Lost, marks_of
@@ -40,88 +40,94 @@ _OF_PATH: Final = [
 WORK, WAIT, PATH, HOST_PATH, FINDING = "work", "wait", "path", "host path", "finding"
 #: What the threads did that a GPU waited for.
 HOST: Final = "host"
-#: Of a lane whose rank could not be read again.
-LOST: Final = "not read"
+#: Of a lane whose rank was not kept, and why it was not.
+LOST: Final = "not drawn"
+BY_WORKER, NO_ROOM = "read by a worker of Dask", "too many operations"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Where to look, and what is known already.
+class _Figures:
+    """What all figures are made of.
 
     Attributes:
-        engine: Whose rules tell the categories of kernels.
+        lanes: By rank, in all views; none of a rank that was not kept.
         path: Rows of the critical paths, from the end back.
         lost: Opportunity, rank, device id and step where one that is not steady costs time.
     """
 
-    windows: Mapping[RankKey, Sequence[LaneWindow]]
-    engine: str
-    views: tuple[View, ...]
-    gpus: tuple[GpuLane, ...]
-    clocks: JobClock | None
-    path: tuple[Record, ...]
-    opportunities: tuple[Record, ...]
-    lost: frozenset[Lost] = frozenset()
+    gpus: Sequence[GpuLane]
+    clocks: JobClock
+    lanes: Mapping[RankKey, Sequence[StepLane]]
+    not_kept: str
+    path: Sequence[Record]
+    opportunities: Sequence[Record]
+    lost: frozenset[Lost]
 
 
-def plan(
-    parts: Mapping[str, Part], ranks: Sequence[Rank], tables: Tables, options: Mapping[str, Any]
-) -> Plan:
-    """Choose what the timeline shows."""
-    gpus = gpus_of(records(tables["ranks"]), ranks)
-    if not gpus:
-        return Plan({}, "generic", (), (), None, (), ())
-    clocks = job_clock(parts, ranks, options)
-    views = views_of(parts, tables, ranks, clocks)
-    opportunities = tuple(records(tables["opportunities"]))
-    path = tuple(records(parts[_STEPS].tables["path"][_OF_PATH])) if _STEPS in parts else ()
-    shown = chosen_gpus(gpus, opportunities, path)
+def timeline(
+    parts: Mapping[str, Part],
+    ranks: Sequence[Rank],
+    tables: Tables,
+    options: Mapping[str, Any],
+    kept: KeptRanks,
+) -> dict[str, pd.DataFrame]:
+    """Return the table `timeline`: by view, states of each lane, then paths and findings."""
+    rows: list[dict[str, Any]] = []
+    if gpus := gpus_of(records(tables["ranks"]), ranks):
+        clocks = job_clock(parts, ranks, options)
+        views = views_of(parts, tables, ranks, clocks)
+        opportunities = records(tables["opportunities"])
+        path = records(parts[_STEPS].tables["path"][_OF_PATH]) if _STEPS in parts else []
+        gpus = chosen_gpus(gpus, opportunities, path)
+        walls = [
+            rank.wall
+            for profile in next(iter(parts.values())).run.profiles
+            for rank in profile.ranks
+        ]
+        names = {name for wall in walls for name in wall.kernel_names}
+        rules = rules_for(names, options.get("engine", "auto"))
+        lanes = kept.lanes(_windows(gpus, views, clocks), rules)
+        not_kept = NO_ROOM if kept.here else BY_WORKER
+        when = records(tables["when_steps"])
+        lost = {tuple(row[name] for name in LOST_KEY) for row in when if row["excess_ns"] > 0}
+        chosen = gpus, clocks, lanes, not_kept, path, opportunities, frozenset(lost)
+        rows = [row for view in views for row in _view_rows(_Figures(*chosen), view)]
+    return {_TABLE: declared_frame(load_manifest("llm_overview").table(_TABLE), rows)}
+
+
+def _windows(
+    gpus: Sequence[GpuLane], views: Sequence[View], clocks: JobClock
+) -> dict[RankKey, list[LaneWindow]]:
     windows: dict[RankKey, list[LaneWindow]] = {}
-    for gpu in shown:
+    for gpu in gpus:
         split = clocks.communication(gpu.rank.key, gpu.device_id)
         windows.setdefault(gpu.rank.key, []).extend(
-            _window(view, gpu, clocks, split, len(shown)) for view in views
+            _window(view, gpu, clocks, split, len(gpus)) for view in views
         )
-    engine = _engine(parts, options)
-    when = records(tables["when_steps"])
-    lost = {tuple(row[name] for name in LOST_KEY) for row in when if row["excess_ns"] > 0}
-    chosen = tuple(views), tuple(shown), clocks, path, opportunities, frozenset(lost)
-    return Plan(windows, engine, *chosen)
+    return windows
 
 
-def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[StepLane]]) -> dict[str, pd.DataFrame]:
-    """Return the table `timeline`: by view, states of each lane, then paths and findings."""
-    clocks, table = plan.clocks, load_manifest("llm_overview").table(_TABLE)
-    rows = [] if clocks is None else [_view_rows(plan, clocks, it, lanes) for it in plan.views]
-    return {_TABLE: declared_frame(table, [row for of_view in rows for row in of_view])}
-
-
-def _view_rows(
-    plan: Plan, clocks: JobClock, view: View, lanes: Mapping[RankKey, Sequence[StepLane]]
-) -> Iterator[dict[str, Any]]:
+def _view_rows(figures: _Figures, view: View) -> Iterator[dict[str, Any]]:
+    clocks = figures.clocks
     of_gpu = {
         (key, lane.window.device_id): lane
-        for key, some in lanes.items()
+        for key, some in figures.lanes.items()
         for lane in some
         if lane.window.view == view.number
     }
-    shown = [(gpu, of_gpu.get((gpu.rank.key, gpu.device_id))) for gpu in plan.gpus]
+    shown = [(gpu, of_gpu.get((gpu.rank.key, gpu.device_id))) for gpu in figures.gpus]
     for gpu, lane in shown:
         if lane is not None:
             yield from _state_rows(view, gpu, lane)
             if lane.host is not None:
                 of_host = replace(gpu, label=f"{gpu.label}, host")
                 yield from _state_rows(view, of_host, lane.host, HOST)
-        elif gpu.rank.key not in lanes:
+        elif gpu.rank.key not in figures.lanes:
             begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
-            yield {
-                **_row(view, LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns),
-                "state": LOST,
-                "name": "its profile could not be read a second time, or had changed",
-                "pieces_n": 1,
-            }
-    yield from _path_rows(plan, clocks, view)
-    for mark in marks_of(view, shown, plan.opportunities, clocks, plan.lost):
+            row = _row(view, LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns)
+            yield {**row, "state": LOST, "name": figures.not_kept, "pieces_n": 1}
+    yield from _path_rows(figures, view)
+    for mark in marks_of(view, shown, figures.opportunities, clocks, figures.lost):
         begin_ns = clocks.own_ns(mark.gpu.rank, view.start_ns)
         yield {
             **_row(view, FINDING, mark.gpu, mark.start_ns, mark.end_ns, begin_ns),
@@ -130,16 +136,6 @@ def _view_rows(
             "opportunity": mark.opportunity["opportunity"],
             "pieces_n": mark.pieces_n,
         }
-
-
-def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:
-    engine = str(options.get("engine", "auto"))
-    if engine != "auto":
-        return engine
-    profiles = next(iter(parts.values())).run.profiles
-    return detect_engine(
-        {name for profile in profiles for rank in profile.ranks for name in rank.wall.kernel_names}
-    )
 
 
 def _window(
@@ -202,23 +198,23 @@ def _segments(
         yield start_ns, end_ns, row, shows
 
 
-def _path_rows(plan: Plan, clocks: JobClock, view: View) -> Iterator[dict[str, Any]]:
+def _path_rows(figures: _Figures, view: View) -> Iterator[dict[str, Any]]:
     """Yield the critical path of a view, from its begin on, on the lanes that are shown."""
     lane_of: dict[tuple[str, int | None], int] = {}
-    for place, gpu in enumerate(plan.gpus):
+    for place, gpu in enumerate(figures.gpus):
         lane_of[gpu.rank.file, gpu.device_id] = place
         # What the host did stands on the first GPU of its rank.
         lane_of.setdefault((gpu.rank.file, None), place)
     steps = [
         (lane_of[row["file"], row["device_id"]], row)
-        for row in plan.path[::-1]
+        for row in figures.path[::-1]
         if row["which"] == view.which and (row["file"], row["device_id"]) in lane_of
     ]
     if not steps:
         return
     for start_ns, end_ns, line, shows in _segments(*_path_segments(steps, view)):
-        gpu, part = plan.gpus[line // 2], HOST_PATH if line % 2 else PATH
-        behind_ns = clocks.own_ns(gpu.rank, start_ns) - start_ns
+        gpu, part = figures.gpus[line // 2], HOST_PATH if line % 2 else PATH
+        behind_ns = figures.clocks.own_ns(gpu.rank, start_ns) - start_ns
         times = (time_ns + behind_ns for time_ns in (start_ns, end_ns, view.start_ns))
         yield {**_row(view, part, gpu, *times), **shows}
 

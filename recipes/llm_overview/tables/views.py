@@ -26,7 +26,6 @@ class View:
     """One figure.
 
     Attributes:
-        number: From 1.
         which: Name of its path in the table `path`; empty without one.
         step: Step of the job; None for the whole run.
         start_ns: Its begin, on the clock of the job's steps.

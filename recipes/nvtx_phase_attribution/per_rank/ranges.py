@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,9 +13,9 @@ from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import gathered
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .range_labels import counting_keys, shown_name
 from .range_paths import Paths
 from .range_spans import Shown, free_inclusive, range_spans
 from .rank_ops import RankOps
@@ -31,6 +31,13 @@ _MOST_PATHS: Final = 4096
 _DEEPEST: Final = 1000
 
 _Mask = npt.NDArray[np.bool_]
+#: Forms of a name that differ in running numbers, from which they are counted up or not; the steps
+#: of `nsys_llm.trace.ranges` need as many repetitions.
+_LEAST_FORMS: Final = 3
+#: More forms than layers or experts of a model; a table of them all would say nothing.
+_MOST_FORMS: Final = 256
+#: An index comes again in every step; what counts up comes once.
+_LEAST_RANGES_EACH: Final = 2
 
 
 @dataclass(frozen=True)
@@ -208,3 +215,35 @@ def _used(sums: SumsByKey) -> SumsByKey:
         tuple(sums.keys[row] for row in rows.tolist()),
         {name: values[rows] for name, values in sums.sums.items()},
     )
+
+
+def counting_keys(texts: Sequence[str], ranges_n: IntArray) -> frozenset[str]:
+    """Return the step keys (see `nsys_llm.taxonomy.names`) whose running numbers count up.
+
+    Args:
+        ranges_n: Shape (texts,), ranges that have each name.
+    """
+    forms: dict[str, list[int]] = {}
+    for text, count in zip(texts, ranges_n.tolist(), strict=True):
+        key = range_key(text)
+        if key != text:
+            forms.setdefault(key, []).append(count)
+    return frozenset(
+        key
+        for key, counts in forms.items()
+        if len(counts) > _MOST_FORMS
+        or (len(counts) >= _LEAST_FORMS and sum(counts) < _LEAST_RANGES_EACH * len(counts))
+    )
+
+
+def shown_name(text: str, counting: frozenset[str], numbers: str) -> str:
+    """Return a name as tables show it.
+
+    Args:
+        counting: Keys whose numbers count up.
+        numbers: auto leaves out the numbers that count up, hide all running ones, keep none.
+    """
+    if numbers == "keep":
+        return text
+    key = range_key(text)
+    return key if numbers == "hide" or key in counting else text

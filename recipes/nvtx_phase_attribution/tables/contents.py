@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.report.columns import Columns, percent
-from nsys_llm.taxonomy.categories import MIXED, Classification, detect_engine, load_rules
+from nsys_llm.taxonomy.categories import MIXED, Classification, rules_for
 
 from ..partials import PhasePartial
 from .phases import PhaseFrames
@@ -17,17 +17,13 @@ from .rank_frames import Parts, sums_frame
 
 #: Category of a shown name that stands for full names of different categories.
 _GRAPH: Final = "whole graph"
-_AUTO: Final = "auto"
 
 
 def content_columns(
     partial: PhasePartial, frames: PhaseFrames, parts: Parts, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
     """Return the tables phase_kernels, phase_categories and phase_idle."""
-    engine = options["engine"]
-    if engine == _AUTO:
-        engine = detect_engine(partial.all_names)
-    rules = load_rules(engine)
+    rules = rules_for(partial.all_names, options["engine"])
     sources = _sources(partial, frames)
     known = {
         name: rules.classify(name)
@@ -39,7 +35,7 @@ def content_columns(
     ]
     return {
         "phase_kernels": _kernels(sources, known),
-        "phase_categories": _categories(sources, engine),
+        "phase_categories": _categories(sources, rules.engine),
         "phase_idle": _idle(frames, parts),
     }
 

@@ -12,9 +12,8 @@ import pandas as pd
 from nsys_llm.report.columns import Columns, percent
 
 from ..partials import RankPhases
-from ..per_rank.range_labels import shown_name
 from ..per_rank.range_paths import rolled_up
-from ..per_rank.ranges import PUSH_POP, START_END
+from ..per_rank.ranges import PUSH_POP, START_END, shown_name
 from ..per_rank.sums_by_key import Key, SumsByKey
 from .rank_frames import Parts, sums_frame
 
@@ -65,7 +64,7 @@ def _ranges(frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any) -> Colum
     examples, phases = _texts(parts, shown)
     return {
         **{name: rows[name] for name in (*_KEYS, "ranks_n", *_SUMS)},
-        "label": [_label(key) for key in keys],
+        "label": [f"{name}@{domain}" if domain else name for _, domain, name in keys],
         "example": [examples[key] for key in keys],
         "phase": [phases.get(key) or None for key in keys],
         "self_pct": percent(rows["self_ns"].to_numpy(dtype=np.int64), gpu_ns),
@@ -159,10 +158,6 @@ def _unique(texts: Sequence[str]) -> list[str]:
         reported.add(candidate)
         unique.append(candidate)
     return unique
-
-
-def _label(key: Key) -> str:
-    return f"{key[2]}@{key[1]}" if key[1] else key[2]
 
 
 def _shown_label(label: str, counting: frozenset[str], numbers: str) -> str:

@@ -27,11 +27,11 @@ RULES: Final = rules_by_id(
         source=OURS,
         tables=("step_roofline", "lost", "peaks"),
         title="Decode steps use {mbu_pct} of the memory's peak bandwidth on rank {rank}",
-        details="The median of {steps_n:step}: {cost_ns} each, {roofline_ns} at the peak. At "
-        "85 % of it they would take {time_ns} less together.",
-        threshold=f"median MBU below {DECODE_PCT:g} %, with --model, of steps that are bound by "
-        f"memory and whose names tell their contexts; {limits_words()}",
-        recommendation="See `lost`: idle time first (step_budget says what it waits for), then "
+        details="Median of {steps_n:step}: {cost_ns} each, {roofline_ns} at the peak. At "
+        "85 % of the peak they would take {time_ns} less in total.",
+        threshold=f"median MBU below {DECODE_PCT:g} %, with --model, over memory-bound steps "
+        f"whose names give their contexts; {limits_words()}",
+        recommendation="Start with the idle time in `lost` (step_budget shows its cause), then "
         "kernels that read weights below the bandwidth: larger batches, quantized weights, CUDA "
         "graphs, fused kernels.",
         specificity=OF_CLASS,
@@ -42,12 +42,12 @@ RULES: Final = rules_by_id(
         source=OURS,
         tables=("gemm_roofline", "peaks"),
         title="{kernel:quoted} reaches {mfu_pct} of the peak at {m} x {n} x {k}",
-        details="{total_ns} over {operators_n:operator} on rank {rank}, the median {p50_ns}. At "
-        "70 % of the peak it would take {time_ns} less.",
-        threshold=f"{GEMM_SPAN_PCT:g} % of the span, bound by compute, MFU below {GEMM_PCT:g} %; "
+        details="{total_ns} over {operators_n:operator} on rank {rank}, median {p50_ns}. At "
+        "70 % of the peak they would take {time_ns} less.",
+        threshold=f"{GEMM_SPAN_PCT:g} % of the span, compute-bound, MFU below {GEMM_PCT:g} %; "
         f"{limits_words()}",
-        recommendation="Sizes that are multiples of 8 (16 bits) or 16 (8 bits), larger batches, "
-        "another layout, or another library's kernel.",
+        recommendation="Use sizes that are multiples of 8 (16 bits) or 16 (8 bits), larger "
+        "batches, another layout, or another library's kernel.",
         specificity=OF_KERNEL,
     ),
     Rule(
@@ -62,15 +62,16 @@ RULES: Final = rules_by_id(
             "memory": Case(
                 details="{weights_bytes} of weights do not fit into the memory of {gpu:quoted}."
             ),
-            "ranks": Case(details="--tp is {tp}, and all-reduces join {joined_ranks_n:rank}."),
+            "ranks": Case(details="--tp is {tp}, but all-reduces join {joined_ranks_n:rank}."),
             "layers": Case(
-                details="The config has {layers_n:layer}, and launches of a step show "
+                details="The config has {layers_n:layer}, but a step's launches show "
                 "{layers_seen_n}."
             ),
         },
-        threshold="a median above 100 %; weights above the GPU's memory; --tp of a server that is "
-        "not the number of ranks that its all-reduces join; attention kernels or all-reduces a "
-        "step that are fewer than the layers, or from 1.5 times on no multiple",
+        threshold="a median above 100 %; weights above the GPU's memory; a server's --tp that "
+        "differs from the number of ranks in its all-reduces; fewer attention kernels or "
+        "all-reduces a step than layers, or from 1.5 times the layers on a number that is no "
+        "multiple",
         recommendation="Check the config, --tp, --ep and --kv-dtype against what the server ran.",
     ),
 )

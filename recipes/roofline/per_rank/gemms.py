@@ -17,7 +17,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.ranges import event_texts
 
@@ -86,7 +86,7 @@ def map_gemms(view: RankView) -> tuple[GemmShape, ...]:
     if events is None or calls is None or not len(calls) or not _any_sizes(events, trace.strings):
         return ()
     names, code = coded_names(kernels["demangled_name_id"], trace.strings)
-    rules = load_rules(detect_engine(names))
+    rules = rules_for(names)
     is_gemm = np.array([rules.classify(name).category in _GEMM for name in names], dtype=bool)
     launched = kernels["launch_row"] >= 0
     rows = np.flatnonzero(is_gemm[code] & launched & (kernels["graph_node_id"] < 0))

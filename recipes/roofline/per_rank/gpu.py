@@ -16,8 +16,6 @@ class RankGpu:
     Attributes:
         name: As TARGET_INFO_GPU has it.
         bandwidth_bytes_s: Peak bandwidth of its memory; of a slice that of the slice.
-        memory_bytes: Size of that.
-        sms_n: Its multiprocessors.
     """
 
     device_id: int

@@ -10,7 +10,7 @@ import numpy as np
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.analyses.steps.steps import Steps
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.communication import is_communication, operation_of
 from nsys_llm.taxonomy.step_names import STEP
 from nsys_llm.trace.coded_names import coded_names
@@ -37,7 +37,7 @@ def layer_launches(view: RankView, steps: Steps, times: StepTimes) -> LayerLaunc
         return LayerLaunches()
     kernels = view.trace.unfiltered["kernels"]
     names, code = coded_names(kernels["demangled_name_id"], view.trace.strings)
-    rules = load_rules(detect_engine(names))
+    rules = rules_for(names)
     # `Steps.step` has the operations of these tables, in order; kernels are the first.
     step = steps.step[: len(kernels)]
     rows = np.flatnonzero((step >= 0) & (kernels["device_id"] == min(view.trace.device_ids)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from nsys_llm.analyses.device.gpu_metrics import MetricSums
 from nsys_llm.report.columns import of_rank
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 
 from .peaks import Peaks, RankRows, Row
 
@@ -27,7 +27,7 @@ _METRICS: Final = {
 
 def category_rows(rows: RankRows, peaks: Sequence[Peaks]) -> list[Row]:
     """Return the rows of `category_roofline`, of each device the longest sampled first."""
-    rules = load_rules(detect_engine(name for _, part in rows for name in part.kernels))
+    rules = rules_for(name for _, part in rows for name in part.kernels)
     made: list[Row] = []
     for (rank, part), peak in zip(rows, peaks, strict=True):
         category = np.array([rules.classify(name).category for name in part.kernels], dtype=object)

@@ -28,14 +28,10 @@ def tabulate(
     matched = match_collectives(lanes, ranks, options)
     peaks = find_peaks(rows, matched, options)
     steps = step_rows(rows, peaks, options)
-    batches_n = [0 if part.batches is None else part.batches.is_read for _, part in rows]
     return {
         "step_roofline": steps,
         "lost": lost_rows(rows, steps, matched),
         "gemm_roofline": gemm_rows(rows, peaks),
         "category_roofline": category_rows(rows, peaks) if rows else [],
-        "peaks": [
-            peak.row | {"has_model": peak.model is not None, "has_batches": bool(is_read)}
-            for peak, is_read in zip(peaks, batches_n, strict=True)
-        ],
+        "peaks": [peak.row | {"has_model": peak.model is not None} for peak in peaks],
     }

@@ -39,7 +39,8 @@ def answer(tables: Tables) -> str:
     lines = headline(tables)
     if not lines:
         return _why_not(tables)
-    return "\n".join([*lines, *_model_lines(tables), *_reading_line(tables)])
+    others = (_model_lines(tables), _drafts_line(tables), _reading_line(tables))
+    return "\n".join([*lines, *(line for some in others for line in some)])
 
 
 def headline(tables: Tables) -> list[str]:
@@ -156,6 +157,21 @@ def _drafts(speculation: pd.DataFrame, rank: int) -> str:
     if rows[0]["accepted_pct"] is None:
         return "; how many drafts are accepted is not known"
     return f"; {format_percent(rows[0]['accepted_pct'])} of drafts accepted"
+
+
+def _drafts_line(tables: Tables) -> list[str]:
+    """Return whether drafts pay on the slowest rank; nothing where that is not known."""
+    slowest = tables["servers"].loc[tables["servers"]["slowest"], "rank"]
+    rows = tables["speculation"]
+    row = next(iter(records(rows[rows["rank"].isin(slowest)])), None)
+    if row is None or row["needed_low"] is None:
+        return []
+    bounds = [row[name] for name in ("needed_low", "needed_high") if row[name] is not None]
+    needed = " to ".join(dict.fromkeys(f"{bound:.2f}" for bound in bounds))
+    needed = needed if row["needed_high"] is not None else f"at least {needed}"
+    accepted = "not known" if row["accepted"] is None else f"{row['accepted']:.2f}"
+    verdict = "" if row["verdict"] is None else f": speculation {row['verdict']}"
+    return [f"drafts a request and step: accepted {accepted}, needed {needed}{verdict}"]
 
 
 def _model_lines(tables: Tables) -> list[str]:

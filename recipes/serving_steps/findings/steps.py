@@ -11,7 +11,7 @@ from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.phase_maps import DECODE, MIXED, PREFILL
-from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
 from nsys_llm.view.text import listed, quoted
 
 from .texts import ADDS_PCT, BEFORE_PCT, EAGER_PCT, PADDING_PCT, RULES
@@ -25,7 +25,7 @@ def serving_findings(tables: Tables) -> list[Finding]:
     if server is None:
         return made
     rank = server["rank"]
-    names = ("padding", "inter_token")
+    names = ("padding", "inter_token", "speculation")
     of_rank = {name: records(tables[name][tables[name]["rank"] == rank]) for name in names}
     host_idle_ns = Walls(tables).host_idle_ns((rank, server["device_id"]))
     place = _place(server)
@@ -34,6 +34,7 @@ def serving_findings(tables: Tables) -> list[Finding]:
         _eager(tables, of_rank["inter_token"], host_idle_ns, place),
         _before(tables, place),
         _prefill(of_rank["inter_token"], place),
+        _drafts(of_rank["speculation"], place),
     )
     return made + [finding for finding in reported if finding is not None]
 
@@ -125,5 +126,21 @@ def _prefill(rows: Sequence[Record], place: Record) -> Finding | None:
         change=Change("unknown", time_ns=0, wall_classes=(COMPUTE,), worst_pct=worst_pct),
         evidence=cells("inter_token", row, ("rank",), names),
         name="prefill",
+        **place,
+    )
+
+
+def _drafts(rows: Sequence[Record], place: Record) -> Finding | None:
+    if not rows or rows[0]["lost_ns"] is None:
+        return None
+    row = rows[0]
+    lost_ns, most_ns = row["lost_ns"], row["lost_most_ns"]
+    names = ("accepted", "accepted_low", "accepted_high", "needed_low", "pairs_n", "lost_ns")
+    return RULES["drafts_lose"].finding(
+        cause=Cause("kernels", detail="drafts"),
+        change=Change("known", time_ns=most_ns, sure_ns=lost_ns, wall_classes=(COMPUTE, IDLE)),
+        evidence=cells("speculation", row, ("rank",), names),
+        name="drafts",
+        impact_ns=round(lost_ns),
         **place,
     )

@@ -84,6 +84,20 @@ RULES: Final = rules_by_id(
         specificity=OF_CLASS,
     ),
     _rule(
+        "drafts_lose",
+        ("speculation",),
+        title="Drafts do not pay on rank {rank}: a request accepts {accepted:.2f} a step, "
+        "{needed_low:.2f} are needed",
+        details="95 % interval of the accepted ones: {accepted_low:.2f} to {accepted_high:.2f}, "
+        "over {pairs_n:pair} of steps. Without drafts the same tokens take {lost_ns} less.",
+        threshold="the upper end of the interval of accepted drafts is below the least number at "
+        f"which a step that drafts and verifies costs what it saves; {limits_words()}",
+        recommendation="Draft fewer tokens (`num_speculative_tokens` in vLLM, "
+        "`--speculative-num-steps` in SGLang, `max_draft_len` in TensorRT-LLM), use a cheaper or "
+        "better draft model, or turn speculation off at this batch size.",
+        specificity=OF_BATCH,
+    ),
+    _rule(
         "names_of_no_format",
         ("servers",),
         kind=CAPTURE,

@@ -94,7 +94,6 @@ def _step_parts(row: Served) -> list[Columns]:
         "idle_ns": (cost_ns - busy_ns).tolist(),
         "graph": [str(item) if item != -1 else None for item in graph.tolist()],
         "graph_size": [item if item > 0 else None for item in size.tolist()],
-        "draft": [False] * steps_n,
     }
     parts = [columns]
     if served.draft_busy_ns is not None:
@@ -104,7 +103,6 @@ def _step_parts(row: Served) -> list[Columns]:
             none
             | rank_columns([(rank, drafts_n)])
             | {"mark": ["draft"] * drafts_n, "busy_ns": served.draft_busy_ns.tolist()}
-            | {"draft": [True] * drafts_n}
         )
     return parts
 
@@ -210,13 +208,9 @@ def pace(ranks: Sequence[Served], verdicts: Sequence[RankVerdict]) -> Served | N
         return None
     cost_ns = Counter[int]()
     for verdict in verdicts:
-        cost_ns[verdict.rank] = max(cost_ns[verdict.rank], _waited_ns(verdict))
+        if verdict.verdict not in (None, "profiler", "less_work"):  # others wait for it
+            price_ns = verdict.about_ns or verdict.bound_ns or 0
+            cost_ns[verdict.rank] = max(cost_ns[verdict.rank], price_ns)
     near = np.array(means) >= (1 - _ALIKE) * max(means)
     judged = near * [cost_ns[rank.number or 0] for rank, _ in counted]
     return counted[int(np.argmax(judged if judged.any() else means))]
-
-
-def _waited_ns(row: RankVerdict) -> int:
-    """Return the price of a verdict on a rank for which others wait; 0 for any other."""
-    waits = row.verdict in (None, "profiler", "less_work")
-    return 0 if waits else row.about_ns or row.bound_ns or 0

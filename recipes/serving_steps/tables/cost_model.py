@@ -18,8 +18,10 @@ from .robust_fit import Fit, FloatArray, independent, robust_fit
 
 #: What a step costs besides.
 BASE: Final = "base"
+#: Tokens that requests generate, or verify.
+GEN_TOKENS: Final = "gen_tokens"
 #: In this order; of two that say nearly the same, the first stands for both.
-_TERMS: Final = ("gen_tokens", "ctx_tokens", "g_sk", "c_sqsk")
+_TERMS: Final = (GEN_TOKENS, "ctx_tokens", "g_sk", "c_sqsk")
 #: Rows of the graph that a step replays.
 _SIZE: Final = "graph_size"
 _LEAST_VALUES: Final = 3
@@ -36,7 +38,7 @@ def model_rows(rank: Rank, served: ServedSteps, phase: str) -> list[Row]:
     steps = _steps_of(served, phase)
     if not steps.size:
         return []
-    terms, constant, fit = _fitted(served, steps)
+    terms, constant, fit = fitted(served, steps)
     of_phase: Row = {
         **of_rank(rank),
         "phase": phase,
@@ -59,7 +61,7 @@ def _steps_of(served: ServedSteps, phase: str) -> IntArray:
     return np.flatnonzero(served.times.counted & is_phase)
 
 
-def _fitted(
+def fitted(
     served: ServedSteps, steps: IntArray, size: IntArray | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...], Fit | None]:
     """Fit the cost of some steps by the fields that are known and vary.
@@ -79,7 +81,10 @@ def _fitted(
             values = served.batches.field(term)[steps]
         if not (values == NULL_INT).any():
             columns[term] = values
-    varied = {name: values for name, values in columns.items() if _varies(name, values)}
+    least_n = {name: 2 if name == _SIZE else _LEAST_VALUES for name in columns}
+    varied = {
+        name: values for name, values in columns.items() if np.unique(values).size >= least_n[name]
+    }
     constant = tuple(name for name in columns if name not in varied and columns[name].any())
     names = list(varied)
     matrix: FloatArray = np.column_stack([np.ones(steps.size), *varied.values()])
@@ -89,10 +94,6 @@ def _fitted(
         return terms, constant, None
     firsts = matrix[:, [0, *(1 + group[0] for group in groups)]]
     return terms, constant, robust_fit(firsts, served.times.cost_ns[steps].astype(np.float64))
-
-
-def _varies(name: str, values: IntArray) -> bool:
-    return np.unique(values).size >= (2 if name == _SIZE else _LEAST_VALUES)
 
 
 def padding(served: ServedSteps) -> Row | None:
@@ -119,7 +120,7 @@ def _row_ns(served: ServedSteps, steps: IntArray) -> float | None:
     """Return what a row of their graphs adds to decode steps; None where it is not above 0."""
     if not steps.size:
         return None
-    terms, _, fit = _fitted(served, steps, served.graph_size[steps])
+    terms, _, fit = fitted(served, steps, served.graph_size[steps])
     if fit is None or _SIZE not in terms:
         return None
     place = terms.index(_SIZE)

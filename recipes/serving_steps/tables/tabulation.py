@@ -12,9 +12,10 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import ServingPartial
 from .batches import batch_rows, batch_step_columns, pace, server_rows
-from .beside import before_rows, speculation
+from .before_steps import before_rows
 from .between_tokens import inter_token
 from .cost_model import model_rows, padding
+from .speculation import speculation
 
 
 def tabulate(

@@ -39,6 +39,7 @@ def _when(about: str, level: str, trend: str, noun: str, advice: str) -> Rule:
         "{events_n} in {of_steps_n}[: {place}]",
         "turns": f"{{turn_ranks}} in turns ({{turn_n}} steps each): {noun}s[ in {{named}}]: "
         "about {share_pct} together, {turn_pct} each",
+        "apart": "{cause} on {ranks_n:rank} at different times: {share_pct} of the job",
         "after": "{gpus} slow one after the other, {after}: compute {excess_pct} longer{why}",
     }
     return Rule(

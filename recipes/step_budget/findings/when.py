@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -49,6 +50,8 @@ def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
     share = of("share_pct", "when", "excess_ns", "cell", span, **where)
     evidence = [*cells("when", row, key, _COLUMNS), share]
     case = row["sharing"] if row["sharing"] == "turns" else WHEN_CASES[row["kind"]]
+    if case == "turns" and row["cause"]:
+        case = "apart"
     if row["sharing"] == "after":
         case = "after"
         first, last = parts[0], parts[-1]
@@ -63,7 +66,7 @@ def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
             of("turn_n", "when", "steps_n", "median", **of_parts),
             of("turn_pct", "when", "excess_ns", "mean", span, **of_parts),
         ]
-    return rule.finding(
+    said = rule.finding(
         case=case,
         cause=_cause(tables, row),
         price=_price(tables, row, gpu, span.value),
@@ -76,6 +79,12 @@ def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
         steps=_steps(row),
         impact_ns=row["excess_ns"],
     )
+    advice = row["cause"] and _advice(row)
+    return replace(said, recommendation=advice) if advice else said
+
+
+def _advice(row: Record) -> str | None:
+    return advice_on(pause=row["cause"], sharing=row["sharing"], range=row["place"] or row["cause"])
 
 
 def _gpu(row: Record, parts: list[Record]) -> Gpu:
@@ -140,7 +149,6 @@ def _words(tables: Tables, row: Record, parts: list[Record]) -> dict[str, Any]:
     """Return the fields of the templates that are words."""
     who, first, last = _who(tables, row), row["first_step"], row["last_step"]
     named = row["place"] and quoted(shortened(row["place"]))
-    host = row["about"] == "idle"
     is_one, grows = row["rank"] is not None and bool(who), row["kind"] == "grows"
     after = [f"rank {it['rank']} in steps {it['first_step']}-{it['last_step']}" for it in parts]
     return {
@@ -163,7 +171,8 @@ def _words(tables: Tables, row: Record, parts: list[Record]) -> dict[str, Any]:
         }.get(row["kind"]),
         "on": " on" if row["kind"] == "from" else "",
         "named": named,
-        "place": named and (f"the host in {named}" if host else named),
+        "place": _place_words(row, named),
+        "cause": row["cause"] and f"{row['cause'][0].upper()}{row['cause'][1:]}",
         "why": "" if _verdict(tables, row) == "more_work" else " (clock, temperature, power limit)",
         "after": ", then ".join(after),
         "gets": "slower" if grows else "faster",
@@ -172,6 +181,15 @@ def _words(tables: Tables, row: Record, parts: list[Record]) -> dict[str, Any]:
         "turn_ranks": ranks_words(part["rank"] for part in parts).capitalize() if parts else "",
         "host_advice": advice_on(range=row["place"]) if row["place"] else None,
     }
+
+
+def _place_words(row: Record, named: str | None) -> str | None:
+    """Return what the host did there, as it follows a colon."""
+    if row["about"] != "idle" or not (named or row["cause"]):
+        return named
+    if row["cause"] is None:
+        return f"the host in {named}"
+    return f"{row['cause']} ({named})" if named else row["cause"]
 
 
 def _who(tables: Tables, row: Record) -> str:

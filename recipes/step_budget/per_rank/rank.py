@@ -14,6 +14,7 @@ from nsys_llm.analyses.critical_path.path.forest import PathForest, kept_whole, 
 from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.critical_path.path.outline import Outline, member_ops
 from nsys_llm.analyses.critical_path.path.visits import Charging, Walk
+from nsys_llm.analyses.host.pauses import NamedPauses
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
@@ -41,8 +42,11 @@ def map_rank(view: RankView) -> BudgetPartial:
     view.release("op_names")
     steps = rank_steps(view.steps, ops)
     working = np.unique(ops.device_ids[ops.stream[ops.kept]]).tolist()
+    pauses = NamedPauses(view)
     windows = [
-        step_windows(ops, steps, host, device) for device in trace.device_ids if device in working
+        step_windows(ops, steps, host, pauses, device)
+        for device in trace.device_ids
+        if device in working
     ]
     edge_ns = windows[0].edge_ns if windows else np.zeros(steps.n + 1, dtype=np.int64)
     first = np.column_stack((edge_ns[:-1], edge_ns[1:]))

@@ -19,7 +19,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest import what_if
 from nsys_llm.manifest.what_if import ReplayChange, parse_change
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.kernel_levers import lever_of, load_kernel_levers
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
@@ -113,7 +113,7 @@ def _columns(
 def _names(trace: RankTrace, edges: Edges, kernels: Sequence[str]) -> Names:
     ops, calls = edges.ops, edges.host.calls
     used = set(np.unique(ops.name[ops.kind == COMPUTE]).tolist())
-    rules = load_rules(detect_engine({kernels[code] for code in used}))
+    rules = rules_for({kernels[code] for code in used})
     categories = [
         rules.classify(text).category if code in used else "" for code, text in enumerate(kernels)
     ]

@@ -11,6 +11,7 @@ import numpy as np
 from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION, COPY
 from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.host.pauses import NamedPauses, PauseTime
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,
@@ -36,6 +37,7 @@ class Windows:
         rungs_ns: Shape (steps, 5), time that is compute, else communication, else copies, else the
             profiler's, else idle; adds up to the window.
         no_work_ns: Shape (steps,), idle time of each in which the server had no request.
+        pauses: Other idle time by what its host did that has a name.
     """
 
     device_id: int
@@ -43,9 +45,12 @@ class Windows:
     tail: IntArray
     rungs_ns: IntArray
     no_work_ns: IntArray
+    pauses: tuple[PauseTime, ...]
 
 
-def step_windows(ops: PathOps, steps: OpSteps, host: HostTimeline, device_id: int) -> Windows:
+def step_windows(
+    ops: PathOps, steps: OpSteps, host: HostTimeline, pauses: NamedPauses, device_id: int
+) -> Windows:
     """Return the windows of one device."""
     rows = np.flatnonzero(ops.device_ids[ops.stream] == device_id)
     end_ns, tail = _last_of_steps(ops, rows, steps)
@@ -59,10 +64,12 @@ def step_windows(ops: PathOps, steps: OpSteps, host: HostTimeline, device_id: in
     rungs_ns = _rungs(ops, rows, host.profiler, edge_ns)
     no_work_ns = np.diff(edge_ns) * 0
     away = merged_unions([*host.away.values()])
-    if len(away):
+    times: tuple[PauseTime, ...] = ()
+    if len(away) or pauses.named:
         busy = union_intervals(ops.start_ns[rows], ops.end_ns[rows])
         no_work_ns = np.diff(covered_ns(edge_ns, subtract_intervals(away, busy)))
-    return Windows(device_id, edge_ns, tail, rungs_ns, no_work_ns)
+        times = pauses.times(edge_ns, merged_unions([busy, away, host.profiler]))
+    return Windows(device_id, edge_ns, tail, rungs_ns, no_work_ns, times)
 
 
 def _last_of_steps(ops: PathOps, rows: IntArray, steps: OpSteps) -> tuple[IntArray, IntArray]:

@@ -15,7 +15,7 @@ from nsys_llm.analyses.critical_path.path.classes import (
     HOST_NO_CUDA,
 )
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 
 from .job_tables import JobPaths
 
@@ -55,7 +55,8 @@ def _row(
     wall_ns = int(paths.job.edge_ns[counted[-1] + 1] - paths.job.edge_ns[counted[0]])
     path_ns, worst = int(time_ns[-1]), int(values.argmax())
     # In communication that is not matched, the path may have waited for what would be shorter, too.
-    hidden = paths.charged.by_charge.time_ns[_communicating(paths), -1].any()
+    communicates = [charge.kind == COMMUNICATION for charge in paths.charged.charges]
+    hidden = paths.charged.by_charge.time_ns[np.flatnonzero(communicates), -1].any()
     bound = not hidden and change != WAIT and not (change == "class" and name in _EDGES)
     total = int(values.sum())
     return {
@@ -73,17 +74,10 @@ def _row(
     }
 
 
-def _communicating(paths: JobPaths) -> list[int]:
-    charges = paths.charged.charges
-    return [code for code, charge in enumerate(charges) if charge.kind == COMMUNICATION]
-
-
 def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
     charged, charges = paths.charged, paths.charged.charges
     kinds = [CLASS_NAMES[charge.kind] for charge in charges]
-    rules = load_rules(
-        detect_engine({charge.detail for charge in charges if charge.kind == COMPUTE})
-    )
+    rules = rules_for({charge.detail for charge in charges if charge.kind == COMPUTE})
     keys: list[tuple[str, Sequence[str | None]]] = [
         ("class", [None if kind in _NOBODYS else kind for kind in kinds]),
         (

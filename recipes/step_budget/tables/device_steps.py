@@ -81,7 +81,6 @@ def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
         "overhead_ns": rungs[:, 3],
         "idle_ns": rungs[:, 4],
         "no_work_ns": joined([step.device.no_work_ns for step in steps]),
-        "compute_absent_ns": window_ns - rungs[:, 0],
         **{f"{name}_ns": time_ns[:, code] for code, name in enumerate(classes.CLASS_NAMES)},
         "certain_ns": certain_ns,
         "certain_pct": percent(certain_ns, window_ns),

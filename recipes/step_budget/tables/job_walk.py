@@ -81,7 +81,6 @@ class RankSegments:
 
     Attributes:
         bottom_ns: Shape (segments,), where each ends on its own clock.
-        top: Where each begins.
         met: The collective that it is; -1 for none.
         seen: The last walk that visited it; -1 for none.
     """
@@ -267,7 +266,8 @@ def _others(
     """
     begin_ns = np.maximum(np.append(meetings.last_ns, 0)[legs.met], until_ns)
     moved = np.flatnonzero((legs.met >= 0) & (at.left_ns > begin_ns))
-    lost = np.flatnonzero(_is_last(legs) & (at.end_ns > until_ns))
+    is_last = np.append(legs.walk[1:] != legs.walk[:-1], True)[: legs.walk.size]
+    lost = np.flatnonzero(is_last & (at.end_ns > until_ns))
     named = [
         _transfer(rows, meetings, met, is_unclear=unclear)
         for met, unclear in zip(
@@ -294,7 +294,3 @@ def _transfer(rows: RankRows, meetings: Meetings, met: int, *, is_unclear: bool)
     name = forest.charges[int(forest.code[forest.first[forest.members.segment[member]]])]
     edge = UNCLEAR_ARRIVAL if is_unclear else BY_COLLECTIVE
     return Charge(TRANSFER, edge, name.detail, int(forest.members.device[member]))
-
-
-def _is_last(legs: Legs) -> Bools:
-    return np.append(legs.walk[1:] != legs.walk[:-1], True)[: legs.walk.size]

@@ -179,19 +179,28 @@ def _rows(number: int, pattern: _Lost, paths: JobPaths, gpus: _Gpus) -> Iterator
         "all_ranks": len(ranks) == len(set(gpus.rank)),
         "of_steps_n": len(paths.job.mark),
     }
-    place = _place(pattern, paths) if pattern.about in (IDLE, COPIES) else None
+    cause, place = _cause(pattern, paths, gpus) if pattern.about == IDLE else (None, None)
+    if cause is None and pattern.about in (IDLE, COPIES):
+        place = _place(pattern, paths)
     usual = float(np.mean([some.parts[at].usual for at in some.ranks]))
     job = replace(some.job, usual=usual)
     one = some.ranks[0] if some.sharing == "one" else None
     who = {"rank": None, "device_id": None} if one is None else _who(gpus, one)
     numbers = _numbers(job, pattern.lost, counted)
-    yield {**common, **who, "of_job": True, **numbers, "place": place}
+    yield {**common, **who, "of_job": True, **numbers, "place": place or None, "cause": cause}
     if one is None:
         scale = pattern.lost_ns / max(float(some.job.excess.sum()), 1.0)
         for at in some.ranks:
             part = some.parts[at]
             numbers = _numbers(part, part.excess * scale, counted)
-            yield {**common, **_who(gpus, at), "of_job": False, **numbers, "place": place}
+            yield {
+                **common,
+                **_who(gpus, at),
+                "of_job": False,
+                **numbers,
+                "place": place or None,
+                "cause": cause,
+            }
 
 
 def _step_rows(
@@ -231,6 +240,33 @@ def _numbers(course: Course, lost: FloatArray, counted: IntArray) -> dict[str, A
         "each_ns": each_ns,
         "excess_pct": 100.0 * each_ns / course.usual if course.usual > 0 else None,
     }
+
+
+def _cause(pattern: _Lost, paths: JobPaths, gpus: _Gpus) -> tuple[str | None, str | None]:
+    """Return what holds half of what GPUs idle in its steps beyond others, and what says so."""
+    devices = {
+        (rank.number, device.device_id): (place, device.pauses)
+        for place, (rank, budget) in enumerate(paths.rows)
+        for device in budget.devices
+    }
+    steps, wanted_ns = pattern.some.job.steps, 0.0
+    beyond = Counter[_Key]()
+    for at in pattern.some.ranks:
+        place, pauses = devices[gpus.rank[at], gpus.device_id[at]]
+        own = paths.job.step[place, paths.job.counted].tolist()
+        here = {own[k] for k in steps.tolist()}
+        wanted_ns += float(pattern.some.parts[at].excess.sum())
+        usual = steps.size / max(len(own) - steps.size, 1)
+        times = {step: 1.0 if step in here else -usual for step in own}
+        for pause in pauses:
+            beyond[pause.kind, pause.detail] += round(pause.time_ns * times.get(pause.step, 0.0))
+    kinds = Counter[str]()
+    for (kind, _), ns in beyond.items():
+        kinds[kind] += ns
+    kind = max(kinds, key=lambda name: (kinds[name], name), default="")
+    if not kind or kinds[kind] < _MOST * wanted_ns:
+        return None, None
+    return max((key for key in beyond if key[0] == kind), key=lambda key: (beyond[key], key))
 
 
 def _place(pattern: _Lost, paths: JobPaths) -> str | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import pandas as pd
 
+from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
 from nsys_llm.report.answers import first_words, nothing_ran
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.rank_findings import rank_findings
-from nsys_llm.report.records import Tables
+from nsys_llm.report.records import Tables, records
 from nsys_llm.report.walls import Gpu, Walls
-from nsys_llm.view.text import format_ns, quoted, shortened
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted, ranks_words, shortened
 
+from ..tables import shown
 from .bursts import burst_findings
 from .collectives import (
     Wait,
@@ -23,6 +26,10 @@ from .collectives import (
 )
 from .kernels import SlowLaunches, slow_launches, tail_findings
 from .members import named_gpus, sure_members, waited_for
+
+#: Share of the kernel time in configurations with few launches from which it is said, in percent.
+_FEW_PCT: Final = 50.0
+#: Ranks that a sentence lists.
 
 
 @dataclass(frozen=True)
@@ -94,4 +101,58 @@ def findings(tables: Tables) -> list[Finding]:
         *burst_findings(tables, judged.named),
         *tail_findings(tables, judged.slow),
         *remarks_on_collectives(tables),
+    ]
+
+
+def caveats(tables: Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    return [
+        *_few_launches(tables["tails"]),
+        *_many_configurations(tables["tails"]),
+        *_no_steps(tables["tail_ranks"]),
+        *_stages(tables["rank_verdicts"]),
+    ]
+
+
+def _few_launches(tails: pd.DataFrame) -> list[str]:
+    few = (tails["launches_n"] < LEAST_VALUES_OF_A_TAIL) & (tails["name"] != shown.REST)
+    total_ns = int(tails["total_ns"].sum())
+    few_pct = 100.0 * int(tails.loc[few, "total_ns"].sum()) / total_ns if total_ns else 0.0
+    if few_pct < _FEW_PCT:
+        return []
+    return [
+        f"{counted(int(few.sum()), 'configuration')} with {format_percent(few_pct)} of the kernel "
+        f"time {'has' if int(few.sum()) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
+        "launches: their 99th percentile is practically their longest launch."
+    ]
+
+
+def _many_configurations(tails: pd.DataFrame) -> list[str]:
+    return [
+        f"{row['config']} with less than {shown.LEAST_PCT} % of the kernel time of every rank "
+        f"each, and without much in slow launches, take {format_percent(row['total_pct'])} "
+        f"together: one row of `tails`, {quoted(shown.REST)}, has their sums."
+        for row in records(tails[tails["name"] == shown.REST])
+    ]
+
+
+def _no_steps(ranks: pd.DataFrame) -> list[str]:
+    without = ranks.loc[ranks["steps_n"].isna(), "rank"].nunique()
+    if not without:
+        return []
+    return [
+        f"No NVTX range repeats on {counted(int(without), 'rank')}, so nothing tells where "
+        "warm-up ends: the first two launches of each configuration count as warm-up there. "
+        f"{quoted('--step RANGE')} names the steps."
+    ]
+
+
+def _stages(verdicts: pd.DataFrame) -> list[str]:
+    staged = verdicts.loc[verdicts["stage"].notna(), "rank"]
+    if staged.empty:
+        return []
+    ranks = ranks_words(sorted(set(staged))).capitalize()
+    return [
+        f"{ranks} are stages of a pipeline, which wait for each other by schedule: none is "
+        "late for that. `comm_stats` says what the schedule costs."
     ]

@@ -39,20 +39,20 @@ RULES: Final = rules_by_id(
         details="Among ranks {communicator:quoted}, none has a verdict, and which rank comes last "
         "varies.[ {suffered_profiler_ns} more is due to the profiler's own work.]",
         threshold="waiting in the collectives of a communicator in which no rank is late beyond "
-        "chance; of the rank that waits longest, without what the profiler caused; "
+        "chance, on the rank that waits longest, without waiting caused by the profiler; "
         f"{_SHOWN}",
         source=OURS,
-        recommendation="Look for what varies between ranks, from step to step: sequence lengths, "
-        "routing of experts, host threads that share cores, garbage collection. Use fewer, "
+        recommendation="Look for work that varies between ranks from step to step: sequence "
+        "lengths, expert routing, host threads that share cores, garbage collection. Use fewer, "
         "larger collectives, so that ranks synchronize less often.",
         cases={
             FAST: Case(
                 title="Rank {rank} waits {waiting_ns} in {waited_n} {operations}: its compute is "
                 "shorter than its peers' ({more_pct:change})",
-                details="Among ranks {communicator:quoted} it is the one that is constantly "
-                "faster.[ {suffered_profiler_ns} more is due to the profiler's own work.]",
-                recommendation="Compare the GPUs, their clocks and power limits, and what each "
-                "rank is given to do: the others set the pace.",
+                details="Among ranks {communicator:quoted} it is always the faster one."
+                "[ {suffered_profiler_ns} more is due to the profiler's own work.]",
+                recommendation="The others set the pace. Compare the GPUs, their clocks and power "
+                "limits, and the work of each rank.",
             ),
             SAME: Case(
                 title="Rank {rank} waits {waiting_ns} in {waited_n} {operations}, most often for "
@@ -60,14 +60,14 @@ RULES: Final = rules_by_id(
                 details="Of ranks {communicator:quoted}, rank {last} comes last in {late_n} of "
                 "{collectives_n}."
                 "[ {suffered_profiler_ns} more is due to the profiler's own work.]",
-                recommendation="No verdict says why: compare what it computes, and what its host "
-                "and its other streams do before these collectives.",
+                recommendation="The cause is unknown. Compare its computation, its host and its "
+                "other streams before these collectives with those of the others.",
             ),
             EXPERTS: Case(
                 title="Rank {rank} waits {waiting_ns} in {waited_n} {operations}, most of it for "
                 "uneven experts",
-                recommendation="`comm_stats` says which ranks have the hot experts in which "
-                "layers, and what even ones gain.",
+                recommendation="`comm_stats` shows which ranks hold the hot experts of which "
+                "layers, and how much even experts would gain.",
             ),
         },
         tables=("stragglers", "collectives"),
@@ -77,19 +77,19 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="{outliers_n:launch|launches} over twice their median on {where} within {lasting_ns}"
         "[, {more}]",
-        details="Chance would put {expected:.2g} there. They are of {kernels_n:kernel}, "
-        "{kernel:quoted} the most[ (ranks {together:quoted})]. Most of them: {likely_cause}. From "
-        "{window_start_ns:instant} to {window_end_ns:instant} in the profile of rank {rank}, which "
-        "loses {lost_ns} beyond the medians.",
-        threshold="more of them within a short time than chance gives (table `outlier_clusters`); "
+        details="Chance would put {expected:.2g} there. They belong to {kernels_n:kernel}, most "
+        "to {kernel:quoted}[ (ranks {together:quoted})]. Likely cause of most: {likely_cause}. "
+        "From {window_start_ns:instant} to {window_end_ns:instant} in the profile of rank {rank}, "
+        "which loses {lost_ns} beyond the medians.",
+        threshold="more of them in a short time than chance explains (table `outlier_clusters`); "
         f"the gain is their time beyond the medians on the GPU that loses most; {_SHOWN}",
         source=OURS,
-        recommendation="Something held the GPU up for a moment: look within that time at its "
-        "clocks, temperature, power, and other processes on it.",
+        recommendation="Something slowed the GPU down for a moment. Check its clocks, "
+        "temperature, power and other processes in that time.",
         cases={
             "beside": Case(
-                recommendation="Look at what runs beside them within that time (`outliers.beside`):"
-                " move or limit it."
+                recommendation="Other work runs beside them in that time (`outliers.beside`): "
+                "move it or limit it."
             ),
         },
         record="--gpu-metrics-device=all",
@@ -106,11 +106,11 @@ RULES: Final = rules_by_id(
         "take {lost_ns} beyond it in all.[ {cause_n} of {listed_n} listed: {likely_cause}.]"
         "[ In {range_name:quoted}: {range_n}.]",
         threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
-        "configuration, first launches, a second mode and ranks whose own median is as long left "
-        "out; the gain is their time beyond the median on the rank that has most of it",
+        "configuration, without first launches, second modes, and ranks whose own median is as "
+        "long; the gain is their time beyond the median, on the rank with the most of it",
         source=OURS,
-        recommendation="Look at these launches (table `outliers`) in the timeline: the clock of "
-        "the GPU, another process on it, or data that only these launches have.",
+        recommendation="Look at these launches (table `outliers`) in the timeline. Check the "
+        "GPU's clock, other processes on it, and data that only these launches process.",
         cases={
             "pages": Case(
                 title="Waiting for {pages}, {kernel:quoted} takes over twice its median in "
@@ -123,8 +123,8 @@ RULES: Final = rules_by_id(
                 "tail disappears."
             ),
             "varying": Case(
-                recommendation="So many in one configuration suggest different amounts of work: "
-                "lengths of sequences, tokens of an expert (`outliers.range` has the phase). "
+                recommendation="So many in one configuration suggest varying amounts of work: "
+                "sequence lengths, tokens per expert (`outliers.range` has the phase). "
                 "Balanced batches shorten the longest."
             ),
         },
@@ -136,10 +136,10 @@ RULES: Final = rules_by_id(
         "captures_apart",
         scope="run",
         kind=CAPTURE,
-        title="Rank {rank} is recorded {recorded_after_ns} after the first one: what ranks wait "
-        "before that is left out",
-        details="In collectives that began before, all ranks together spent {waiting_ns} until "
-        "then; what comes after counts.",
+        title="Rank {rank} is recorded {recorded_after_ns} after the first one: waiting before "
+        "that is left out",
+        details="In collectives that began earlier, all ranks together spent {waiting_ns} until "
+        "then. Waiting after that counts.",
         threshold=f"profiles that start apart, and from {format_ns(LEFT_OUT_NS)} in collectives "
         "before all of them record",
         source=OURS,
@@ -165,8 +165,8 @@ RULES: Final = rules_by_id(
         scope="run",
         kind=CAPTURE,
         title="{uncertain_pct} of the time in collectives is matched with low confidence",
-        details="How much of that is waiting, and for whom, is not known; no rank is named by "
-        "them.",
+        details="How much of that is waiting, and for which rank, is unknown. These collectives "
+        "name no rank.",
         threshold=f"confidence is low for {UNMATCHED_PCT:g} % of the time in collectives or more",
         source=OURS,
         recommendation="Capture all ranks of the job at the same time, and more steps. One nsys "
@@ -182,9 +182,9 @@ RULES: Final = rules_by_id(
         "ranks are judged without them.",
         threshold=f"from {UNMATCHED_PCT:g} % of the communication kernels, on two devices or more",
         source=OURS,
-        recommendation="Make sure that all ranks of the job are among the inputs and were "
-        "captured at the same time, with the same --capture-range or --delay and --duration; "
-        "kernels that do not wait for their peer cannot be matched by time.",
+        recommendation="Make sure that the inputs include all ranks of the job, captured "
+        "at the same time, with the same --capture-range or --delay and --duration. "
+        "Kernels that do not wait for their peer cannot be matched by time.",
         tables=("collective_coverage",),
     ),
 )

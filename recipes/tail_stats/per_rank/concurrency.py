@@ -25,7 +25,6 @@ class Timeline:
 
     Attributes:
         start_ns: Ascending.
-        end_ns: `end_ns >= start_ns`.
         lane: Code of the stream.
         label: Code of what it is; tells operations with the same times apart.
     """

@@ -49,14 +49,6 @@ TEXTS: Final = ("range", "beside", "function")
 _TIES: Final = ("owner", "start_ns", "device_id", "stream_id", "launch", "config_launch")
 
 
-def _no_numbers() -> dict[str, IntArray]:
-    return {name: np.empty(0, dtype=np.int64) for name in NUMBERS}
-
-
-def _no_texts() -> dict[str, npt.NDArray[Any]]:
-    return {name: np.empty(0, dtype=object) for name in TEXTS}
-
-
 @dataclass(frozen=True)
 class Instances:
     """Launches of many ranks; columns of equal length, by configuration and longest first.
@@ -64,14 +56,17 @@ class Instances:
     Attributes:
         most: How many of each configuration are kept.
         ranks: Those of `owner`, sorted.
-        numbers: By name, see `NUMBERS`.
         texts: By name, see `TEXTS`; None for null.
     """
 
     most: int = 0
     ranks: tuple[RankKey, ...] = ()
-    numbers: Mapping[str, IntArray] = field(default_factory=_no_numbers)
-    texts: Mapping[str, npt.NDArray[Any]] = field(default_factory=_no_texts)
+    numbers: Mapping[str, IntArray] = field(
+        default_factory=lambda: {name: np.empty(0, dtype=np.int64) for name in NUMBERS}
+    )
+    texts: Mapping[str, npt.NDArray[Any]] = field(
+        default_factory=lambda: {name: np.empty(0, dtype=object) for name in TEXTS}
+    )
 
     def __len__(self) -> int:
         return self.numbers["key"].size
@@ -97,7 +92,6 @@ def merged_instances(parts: Sequence[Instances], codes: Sequence[IntArray]) -> I
     """Join the launches of distinct ranks and keep the longest of each configuration.
 
     Args:
-        parts: See `Instances`.
         codes: For each part, what its keys are called now.
     """
     every = {rank for part in parts for rank in part.ranks}

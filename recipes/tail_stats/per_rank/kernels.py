@@ -30,10 +30,11 @@ from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.steps import DeviceSteps, StepKind
 
-from .compact_histogram import CompactHistogram
 from .instances import MOST_CANDIDATES, Instances, merged_instances
 from .launches import Key, KeyedKernels, key_codes
 from .outlier_context import around
+
+_Unsigned = npt.NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
@@ -216,3 +217,29 @@ def _instances(
         **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
     }
     return Instances(most, (view.key,), numbers, texts).longest()
+
+
+@dataclass(frozen=True)
+class CompactHistogram:
+    """The columns of `ValueCounts`, each in the narrowest unsigned integers that hold it."""
+
+    group: _Unsigned
+    value: _Unsigned
+    count: _Unsigned
+
+    @classmethod
+    def of(cls, counts: ValueCounts) -> CompactHistogram:
+        """Narrow; no value is negative."""
+        return cls(*(narrowed(item) for item in (counts.group, counts.value, counts.count)))
+
+    def widened(self) -> ValueCounts:
+        """Return the counts again."""
+        group, value, count = (
+            item.astype(np.int64) for item in (self.group, self.value, self.count)
+        )
+        return ValueCounts(group, value, count)
+
+
+def narrowed(values: npt.NDArray[np.int64]) -> _Unsigned:
+    """Return whole numbers of 0 and more in the narrowest unsigned integers that hold them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))

@@ -37,24 +37,17 @@ def around(
 
     Args:
         trace: One rank; what filters leave out ran beside the rest, so all of it counts.
-        every: All of its kernels.
         chosen: Some of them, with the same keys.
         steps: Its steps; None where there are none.
     """
     at_ns, known = launch_times(trace, chosen.rows)
-    numbers = {
-        **_before_n(every, chosen),
-        "before_first_step_end": _before_first_step_end(at_ns, steps),
-    }
+    early = np.full(at_ns.shape, NULL_INT) if steps is None else at_ns < steps.end_ns[0]
+    numbers = {**_before_n(every, chosen), "before_first_step_end": early.astype(np.int64)}
     beside, texts = _beside(trace, every, chosen)
     texts["range"] = _range_texts(trace, chosen.rows, at_ns, known)
     as_ncu = ncu_launches(trace, chosen.rows)
     texts["function"], numbers["ncu_skip_n"] = as_ncu.function, as_ncu.skip_n
     return {**numbers, **beside}, texts
-
-
-def _last_end(trace: RankTrace) -> int:
-    return max((int(op["end_ns"].max()) for op in trace.unfiltered.values() if len(op)), default=0)
 
 
 def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
@@ -75,12 +68,6 @@ def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
     return {"launch": before_n(every.name_codes()), "config_launch": before_n(np.arange(keys_n))}
 
 
-def _before_first_step_end(at_ns: IntArray, steps: Steps | None) -> IntArray:
-    if steps is None:
-        return np.full(at_ns.shape, NULL_INT, dtype=np.int64)
-    return (at_ns < steps.end_ns[0]).astype(np.int64)
-
-
 def _range_texts(
     trace: RankTrace, launched: Table, at_ns: IntArray, known: npt.NDArray[np.bool_]
 ) -> npt.NDArray[Any]:
@@ -93,7 +80,7 @@ def _range_texts(
     if not rows.size:
         return texts
     thread = trace.tables["api_calls"]["global_tid"][launched["launch_row"][rows]]
-    event_rows = innermost_events(events, at_ns[rows], thread, _last_end(trace))
+    event_rows = innermost_events(events, at_ns[rows], thread, trace.last_end_ns)
     inside = event_rows >= 0
     distinct, code = raw_texts(events, event_rows[inside], trace.strings)
     texts[rows[inside]] = np.array(distinct, dtype=object)[code]

@@ -25,7 +25,6 @@ class Medians:
     Attributes:
         keys: See `per_rank.launches`.
         order: Around their percentiles.
-        twice: Twice the median of each.
         beyond: What launches take beyond it.
         modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
         communication: Which move data between GPUs.

@@ -6,21 +6,25 @@ from collections.abc import Iterator
 from typing import Final
 
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted, format_change, format_count, format_ns, format_percent
 
 from ..tables.checks import ALL, DIFFERS, NAMES, RANKS, TOTALS, check_words
-from ..tables.comparability import OTHER_WORK, STEP
+from ..tables.comparability import NOT_COMPARABLE, OTHER_WORK, STEP
 from ..tables.equal_work import LEAST_STEPS
 from ..tables.step_splits import SPAN
-from ..tables.step_verdict import BURSTS, CHANCE, FEW_STEPS, NOISE, UNCERTAIN
+from ..tables.step_verdict import BURSTS, CHANCE, NOISE, ORDER, PROBABLY, UNCERTAIN
 from . import texts
 from .change import ClassChange, Clock, pair_words, scale_of
 from .changes import capital, count_words, find_changes, slow_words
 
 #: A detail names the change of its class from this share of it on.
 _MOST_SHARE: Final = 0.5
+#: Share of a step that a class or category takes to stand side by side.
+_LEAST_SHOWN: Final = 0.01
+#: Correlation from which on neighbors are alike.
+_ALIKE: Final = 0.5
 #: Differences of two percentages that show as none.
 _NOTHING_PCT: Final = 0.05
 #: What a token is called in steps of a unit.
@@ -41,7 +45,7 @@ def answer(tables: Tables) -> str:
     if changes and verdict["basis"] != SPAN:
         first = changes[0].what
         cause = first if first.startswith("the host: ") else changes[0].sentence
-        sure = "cause" if verdict["word"] != UNCERTAIN else "likely cause"
+        sure = "likely cause" if verdict["word"].startswith((UNCERTAIN, PROBABLY)) else "cause"
         lines.append(f"{sure}: {cause}")
     others = [capital(f"{change.sentence}.") for change in changes[1:]]
     prose = [_sums(tables, verdict), _sure(clock), _other_kernels(tables, verdict), *others,
@@ -67,8 +71,9 @@ def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
         yield f"{capital(verdict['since'])}."
     if verdict["note"]:
         yield f"{capital(verdict['note'])}."
-    classes = _classes(clock)
-    if classes:
+    if verdict["word"] == NOT_COMPARABLE:
+        yield from _side_by_side(clock)
+    elif classes := _classes(clock):
         yield classes
 
 
@@ -76,6 +81,8 @@ def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
     verdict, a_step = clock.verdict, f"a {clock.unit}"
     word, change = verdict["word"], format_change(verdict["change_pct"])
     pair = pair_words(verdict["baseline_ns"], verdict["input_ns"])
+    if word == NOT_COMPARABLE:
+        return f"{word}: {verdict['reason']}; {a_step} {pair} ({change})"
     if verdict["basis"] == SPAN and verdict["work"]:
         cause = f": {changes[0].what}" if changes else ""
         return f"{word}  {pair} {verdict['work']}{cause}"
@@ -89,6 +96,8 @@ def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
     if word == UNCERTAIN and verdict["low_pct"] is not None:
         change += f", 95 % interval {_ends(verdict)}"
     inside = "; ".join([change, *_profiler(verdict), *_doubt(clock)])
+    if verdict["word_reason"] == ORDER:
+        return f"{word}: {pair} {a_step} ({inside}); {_order(clock)}"
     line = f"{word}  {pair} {a_step} ({inside})"
     return line if slow is None else f"{line}; {slow.rpartition(': ')[2]}"
 
@@ -112,22 +121,33 @@ def _doubt(clock: Clock) -> Iterator[str]:
     """Say why nothing more is known, and what would decide."""
     verdict = clock.verdict
     if verdict["word"] == UNCERTAIN and verdict["enough_steps_n"] is not None:
-        effective, steps_n = min(
-            (verdict[f"{side}_effective_steps"], verdict[f"{side}_steps_n"]) for side in COMPARED
-        )
-        fields = {"steps": steps_n, "unit": clock.unit, "effective": max(round(effective), 1),
-                  "enough": format_count(verdict["enough_steps_n"])}  # fmt: skip
-        words = texts.ENOUGH
-        if verdict["word_reason"] == FEW_STEPS:
-            words = texts.ALIKE if fields["effective"] < steps_n else texts.TOO_FEW
-        elif _has_more_slow_steps(verdict):
-            words, fields["words"] = texts.MAY_BE_CHANCE, count_words(clock)
-        yield words.format(**fields)
+        if _has_more_slow_steps(verdict):
+            yield f"{count_words(clock)}, which may be chance"
+        enough = format_count(verdict["enough_steps_n"])
+        yield texts.ENOUGH.format(enough=enough, unit=clock.unit)
     elif verdict["word_reason"] == NOISE:
         yield "within noise"
     all_pct = verdict["all_change_pct"]
     if all_pct is not None and abs(all_pct - verdict["change_pct"]) >= 1:
         yield f"{format_change(all_pct)} with slow {verdict['unit']}s"
+
+
+def _order(clock: Clock) -> str:
+    """Say how many steps of the input pass how many of the baseline, and what would decide."""
+    verdict, unit = clock.verdict, clock.unit
+    passed, n, before, after = (
+        int(verdict[f"{side}_{what}_n"]) for what in ("order", "steps") for side in COMPARED
+    )
+    doubt = texts.ALIKE if verdict["neighbor_correlation"] >= _ALIKE else texts.FEW_TELL
+    return texts.ORDER.format(
+        steps=f"each of {after} {unit}s" if n == after else f"each of {n} of the {after} {unit}s",
+        takes="takes longer" if clock.is_slower else "takes less time",
+        work="" if verdict["covered_pct"] is None else ", for its work,",
+        passed=f"{passed} of the {before}",
+        doubt=capital(doubt.format(unit=unit)),
+        runs="" if verdict["noise_ns"] is not None else texts.MORE_RUNS,
+        enough=f"{format_count(verdict['enough_steps_n'])} {unit}s",
+    )
 
 
 def _has_more_slow_steps(verdict: Record) -> bool:
@@ -181,6 +201,23 @@ def _classes(clock: Clock) -> str:
             is_said = name == COMMUNICATION and share >= _MOST_SHARE
             reported.append(f"{name} {ns / scale:+.{digits}f}{f' ({detail})' if is_said else ''}")
     return " | ".join(reported)
+
+
+def _side_by_side(clock: Clock) -> Iterator[str]:
+    """Yield what each class takes in both runs, and each category of kernels."""
+    rows = [row for row in clock.rows if row["rank"] is None]
+    least_ns = _LEAST_SHOWN * clock.verdict["baseline_ns"]
+    categories = [row for row in rows if row["wall_class"] == COMPUTE and row["detail"]]
+    classes = [row for row in rows if row["detail"] is None]
+    for title, name, some in (("class", "wall_class", classes), ("category", "detail", categories)):
+        parts = []
+        for row in some:
+            before, after = row["baseline_ns"], row["input_ns"]
+            if max(before, after) >= least_ns:
+                share = f" ({format_change(100 * (after / before - 1))})" if before else ""
+                parts.append(f"{row[name]} {pair_words(before, after)}{share}")
+        if parts:
+            yield f"by {title}: {' | '.join(parts)}"
 
 
 def _other_kernels(tables: Tables, verdict: Record) -> str:

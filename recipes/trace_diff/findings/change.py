@@ -14,7 +14,7 @@ from nsys_llm.report.templates import filled, signed_ns
 from nsys_llm.view.text import format_percent
 
 from ..tables.step_splits import SPAN, Gpu
-from ..tables.step_verdict import FASTER, FEW_STEPS, LEAST_PCT, SLOWER
+from ..tables.step_verdict import CHANGED, FEW_STEPS, LEAST_PCT
 from .texts import WHAT
 
 #: Share of the difference that a class holds to get a sentence.
@@ -95,10 +95,10 @@ class Clock:
 
     @property
     def tells(self) -> bool:
-        """Whether there is a change to explain: one beyond chance, or too few steps to know."""
+        """Whether there is a change to explain: one that is sure or probable, or too few steps."""
         word, reason = self.verdict["word"], self.verdict["word_reason"]
         large = self.verdict["change_ns"] and abs(self.verdict["change_pct"] or 0.0) >= LEAST_PCT
-        return bool(large and (word in (FASTER, SLOWER) or reason == FEW_STEPS))
+        return bool(large and (word in CHANGED or reason == FEW_STEPS))
 
     def mean_ns(self, wall_class: str) -> float:
         """Return the change of a class of the mean GPU."""

@@ -33,11 +33,10 @@ SLOW: Final = "{slow} of {steps} {unit}s {take} more than twice the median ({bef
 NO_STEPS: Final = "No step was found: the spans of the GPUs are compared."
 FEW: Final = "fewer than {least} without slow ones tell only a size; record 40 or more"
 ENOUGH: Final = "about {enough} {unit}s would decide"
-ALIKE: Final = (
-    "{steps} {unit}s in a row count as {effective} independent, about {enough} would decide"
-)
-MAY_BE_CHANCE: Final = "{words}, which may be chance; about {enough} {unit}s would decide"
-TOO_FEW: Final = "{steps} {unit}s are few, about {enough} would decide"
+ORDER: Final = "{steps} {takes}{work} than {passed} before. {doubt}: record {runs}about {enough}."
+ALIKE: Final = "{unit}s in a row are alike, so these tell little"
+FEW_TELL: Final = "so few {unit}s do not prove it"
+MORE_RUNS: Final = "3 runs of the baseline (--baselines), or "
 OTHER_KERNELS: Final = "Other kernels for the same work, as far as the steps' names say."
 SUMS: Final = "Sums over the runs are not comparable"
 NO_KERNELS: Final = "Neither run has a kernel in the selection: there is nothing to compare."

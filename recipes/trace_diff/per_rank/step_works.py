@@ -55,7 +55,6 @@ class Work:
         label: Name without running numbers; "" where an engine's format tells all of it.
         amounts: All that tells steps apart, by name.
         ctx_reqs: Requests whose prompt is read, -1 where that is not told, as of the next.
-        ctx_tokens: Tokens of prompts.
         gen_reqs: Requests that generate.
         gen_tokens: Tokens that these compute.
         tokens: Tokens of steps that are neither, as of training.
@@ -139,7 +138,8 @@ def _of_words(name: str, counters: set[str]) -> Work:
         next((n for label, n in numbers.items() if label in labels), -1)
         for labels in (_BATCH, _LENGTH)
     )
-    other = max((n for label, n in tokens.items() if not _is_part(label)), default=-1)
+    whole = {label for label in tokens if not (_PREFILL.match(label) or _DECODE.match(label))}
+    other = max((tokens[label] for label in whole), default=-1)
     if is_decode and gen_reqs < 0:
         gen_reqs = batch
     if min(batch, length) >= 0 and not tokens and not is_decode:
@@ -171,10 +171,6 @@ def _is_place(label: str) -> bool:
 def _is_tokens(label: str) -> bool:
     words = _WORDS.findall(label)
     return words[-1] in _TOKENS and words[0] not in ("max", "cached", "min", "free")
-
-
-def _is_part(label: str) -> bool:
-    return _PREFILL.match(label) is not None or _DECODE.match(label) is not None
 
 
 def _counts_up(label: str, values: Sequence[int]) -> bool:

@@ -43,7 +43,8 @@ ALL: Final = "all"
 #: Times per step mean nothing against those of the other.
 STEP_TIMES: Final = "per_step"
 
-#: Checks that are looked up: of ranks, of what steps do, and of kernels' names.
+#: Checks that are looked up: of GPUs, of ranks, of what steps do, and of kernels' names.
+GPU: Final = "GPU"
 RANKS: Final = "ranks"
 WORK: Final = "work of a step"
 NAMES: Final = "kernel names in common"
@@ -62,7 +63,7 @@ LEAST_CHANGE_PCT: Final = 2.0
 _LEAST_LAUNCHES: Final = 8
 #: Facts of captures: check, the fact, what follows where it differs, and why.
 _FACTS: Final[tuple[tuple[str, Callable[[CaptureFacts], str | None], str, str], ...]] = (
-    ("GPU", lambda facts: ", ".join(sorted(set(facts.gpus))), ALL, "other hardware"),
+    (GPU, lambda facts: ", ".join(sorted(set(facts.gpus))), ALL, "other hardware"),
     ("driver", lambda facts: facts.driver_version, DIFFERS, "it may be the cause"),
     ("CUDA of the driver", lambda facts: facts.cuda_version, DIFFERS, "likewise"),
     ("exported by nsys", lambda facts: facts.nsys_version, DIFFERS,

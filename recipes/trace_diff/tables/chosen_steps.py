@@ -108,11 +108,14 @@ class Chosen:
             means[code] = self.program_ns[self.kept & (self.cell == code)].mean()
         return means
 
-    def sample(self, means_ns: FloatArray, scale: Callable[[FloatArray], FloatArray]) -> Sample:
-        """Return the steps relative to some mean of each cell, on a scale."""
-        cell = self.cell[self.kept]
-        values = scale(self.program_ns[self.kept] / means_ns[cell])
-        return Sample.of(values, self.weights(self.cell, self.kept)[self.kept], cell)
+    def relative(self, means_ns: FloatArray) -> FloatArray:
+        """Return the steps that make the figure, in shares of some mean of each cell."""
+        return np.asarray(self.program_ns[self.kept] / means_ns[self.cell[self.kept]])
+
+    def sample(self, values: FloatArray) -> Sample:
+        """Return the sample of what these steps are."""
+        weights = self.weights(self.cell, self.kept)[self.kept]
+        return Sample.of(values, weights, self.cell[self.kept])
 
     def slow_count(self) -> tuple[int, int]:
         """Return how many steps are slow, and how many there are.

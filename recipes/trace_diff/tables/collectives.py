@@ -124,7 +124,7 @@ def collective_columns(runs: Runs, sums: Mapping[str, RunCollectives]) -> Column
             f"{name}_collectives_n": [row.collectives_n for row in rows],
             f"{name}_late_rank": pd.array([row.late for row in rows], dtype="Int64"),
         }
-        for part in (*_PARTS, "unsure", "profiler"):
+        for part in (*_PARTS, "profiler"):
             values = [getattr(row, f"{part}_ns") for row in rows]
             columns[f"{name}_{part}_ns"] = np.array(values, dtype=np.int64)
     for part in _PARTS:

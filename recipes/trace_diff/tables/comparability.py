@@ -25,6 +25,7 @@ from . import equal_work as equal
 from .checks import (
     ALL,
     COMMON_PCT,
+    GPU,
     SAME_GRID_PCT,
     SAME_WORK_PCT,
     STEP_TIMES,
@@ -116,6 +117,9 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
         return Comparison(None, SPAN, steps, word=NOT_COMPARABLE, checks=tuple(checks))
 
     comparison = _compared(runs, nothing)
+    if blocked := "; ".join(map(check_words, comparison.blocked(ALL))):
+        # What each GPU takes stands side by side, without a verdict.
+        comparison = replace(comparison, word=NOT_COMPARABLE, reason=blocked)
     checks += _work_checks(comparison)
     repeats = {run.side: named[run.side] for run in runs.noise}
     return replace(comparison, checks=tuple(checks), repeats=repeats)
@@ -123,8 +127,8 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
 
 def _compared(runs: Runs, nothing: Callable[[WallsOf], Comparison]) -> Comparison:
     named = nothing(_named)
-    if blocked := "; ".join(map(check_words, named.blocked(ALL))):
-        return replace(named, reason=blocked)
+    if {check["check"] for check in named.blocked(ALL)} - {GPU}:
+        return named
     before, after = named.steps
     units = {before.unit, after.unit}
     if not units & _NO_NAMES:
@@ -245,8 +249,8 @@ def _of_steps(runs: Runs, nothing: Comparison) -> Comparison:
 
 
 def _checked(runs: Runs, some: Comparison) -> Comparison:
-    """Look at launches where the names of steps tell no amounts."""
-    other = _other_sizes(runs, some)
+    """Look at launches where the names of steps tell no amounts; other GPUs have other grids."""
+    other = None if some.blocked(ALL) else _other_sizes(runs, some)
     if other is None:
         return some
     # Both sides are still told; only what it means is not.

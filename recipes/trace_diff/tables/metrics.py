@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from nsys_llm.manifest.declared import Metric
-from nsys_llm.manifest.gates import NOT_COMPARABLE, Gate, Judgement, judge
+from nsys_llm.numeric.two_samples import prediction_half
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
@@ -34,8 +34,9 @@ STEP_TIME: Final = "step_time"
 EQUAL: Final = "step_time_equal"
 INTER_TOKEN: Final = "inter_token_p99"
 SLOW_STEPS: Final = "slow_steps"
-#: Metrics of the wall-clock time of full steps.
-_OF_STEPS: Final = (STEP_TIME, EQUAL, SLOW_STEPS, INTER_TOKEN, "steps_per_second")
+#: Metrics of the wall-clock time of full steps: those of which the verdict tells, and all.
+TESTED: Final = (STEP_TIME, EQUAL, SLOW_STEPS, "steps_per_second")
+_OF_STEPS: Final = (*TESTED, INTER_TOKEN)
 #: Metrics that are shares, or of one call: they compare runs of any length.
 _SHARES: Final = ("idle_pct", "exposed_comm_pct", "kernel_per_call")
 #: Metrics that rest on single kernels: where a CUDA graph is one row, they see only what ran
@@ -100,14 +101,27 @@ class MetricChange:
 
     Attributes:
         before: Of the baseline; None where it cannot be computed.
-        noise: How far runs of the baseline differ; None where that is not known.
+        runs: Of the baseline and further runs of it; the baseline alone where some run has none.
         reason: Why a gate on it cannot be decided; None if it can.
     """
 
     before: Value
     after: Value
-    noise: Value
+    runs: tuple[Fraction, ...]
     reason: str | None
+
+    @property
+    def noise(self) -> Value:
+        """How far runs of the baseline differ; None where that is not known."""
+        return max(self.runs) - min(self.runs) if len(self.runs) > 1 else None
+
+    @property
+    def is_beyond(self) -> bool | None:
+        """Whether it is beyond what one more run of the baseline shows; None for too few."""
+        half = prediction_half([float(value) for value in self.runs])
+        if half is None or self.after is None:
+            return None
+        return abs(float(self.after) - float(sum(self.runs) / len(self.runs))) > half
 
     @property
     def change(self) -> Value:
@@ -159,11 +173,11 @@ class Metrics:
             baseline = self.runs.baseline
             repeats = tuple(run for run in repeats if not other_work(baseline, run, steps))
         others = [self._value(run, metric, argument) for run in repeats]
-        known = [value for value in (before, *others) if value is not None]
-        noise = max(known) - min(known) if others and len(known) == 1 + len(others) else None
+        known = tuple(value for value in (before, *others) if value is not None)
+        known = known if len(known) == 1 + len(others) else ()
         is_known = before is not None and after is not None
         reason = next(self._reasons(metric, argument, is_known=is_known), None)
-        return MetricChange(before, after, noise, reason)
+        return MetricChange(before, after, known, reason)
 
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
@@ -307,27 +321,9 @@ def metric_columns(metrics: Metrics, declared: Sequence[Metric]) -> Columns:
     changes = [metrics.of(metric.name) for metric in plain]
     return {
         "metric": [metric.name for metric in plain],
-        **_value_columns(changes, [metric.unit for metric in plain]),
+        **value_columns(changes, [metric.unit for metric in plain]),
         "comparable": [item.reason is None for item in changes],
         "reason": [item.reason for item in changes],
-    }
-
-
-def gate_columns(metrics: Metrics, gates: Sequence[Gate], declared: Sequence[Metric]) -> Columns:
-    """Return the table gates, in the order given."""
-    unit_of = {metric.name: metric.unit for metric in declared}
-    changes = [metrics.of(gate.metric, gate.argument) for gate in gates]
-    judged = [_judged(gate, item) for gate, item in zip(gates, changes, strict=True)]
-    return {
-        "gate": [gate.text for gate in gates],
-        "result": [item.result for item in judged],
-        "metric": [
-            gate.metric if gate.argument is None else f"{gate.metric}({gate.argument})"
-            for gate in gates
-        ],
-        **_value_columns(changes, [unit_of[gate.metric] for gate in gates]),
-        "allowed": [_shown(item.allowed) for item in judged],
-        "reason": [item.reason for item in judged],
     }
 
 
@@ -341,15 +337,10 @@ def matches(name: str, glob: str) -> bool:
     return any(fnmatchcase(item.lower(), wanted) for item in {name, kernel_label(name)})
 
 
-def _judged(gate: Gate, change: MetricChange) -> Judgement:
-    if change.reason is not None:
-        return Judgement(NOT_COMPARABLE, None, change.reason)
-    return judge(gate, change.before, change.after, change.noise)
-
-
-def _value_columns(changes: Sequence[MetricChange], units: Sequence[str]) -> Columns:
+def value_columns(changes: Sequence[MetricChange], units: Sequence[str]) -> Columns:
+    """Return the columns that the tables metrics and gates have in common."""
     values = {
-        name: [_shown(getattr(item, of)) for item in changes]
+        name: [shown(getattr(item, of)) for item in changes]
         for name, of in (("baseline", "before"), ("input", "after"), ("change", "change"),
                          ("noise", "noise"))
     }  # fmt: skip
@@ -361,5 +352,6 @@ def _value_columns(changes: Sequence[MetricChange], units: Sequence[str]) -> Col
     }
 
 
-def _shown(value: Value) -> float | None:
+def shown(value: Value) -> float | None:
+    """Return a value as tables have it."""
     return None if value is None else float(value)

@@ -42,11 +42,6 @@ class KernelSide:
         """Median; NaN without a launch."""
         return np.where(self.launches_n > 0, self.twice_p50 / 2.0, np.nan)
 
-    @property
-    def mean_ns(self) -> npt.NDArray[np.float64]:
-        """Mean; NaN without a launch."""
-        return np.where(self.launches_n > 0, self.total_ns / np.maximum(self.launches_n, 1), np.nan)
-
 
 @dataclass(frozen=True)
 class RunSums:
@@ -56,8 +51,6 @@ class RunSums:
         part: What its ranks were reduced to together.
         ranks: Those with GPU work, in order of number.
         others: Reports without GPU work, and those that could not be read.
-        devices_n: Of all ranks.
-        whole: All of them together.
         gpus: Names of the GPUs that its reports tell of.
         launches_n: Kernels that start in the windows.
         whole_graphs_n: CUDA graphs that were traced as a whole, so that their kernels are not seen.
@@ -172,7 +165,8 @@ def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:
 
 def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
     """Return the runs of all ranks, of those without GPU work and of unreadable ones too."""
-    sides = [*COMPARED, *sorted({rank.key.side for rank in ranks} - set(COMPARED), key=_number)]
+    repeated = {rank.key.side for rank in ranks} - set(COMPARED)
+    sides = [*COMPARED, *sorted(repeated, key=lambda side: int(side.rpartition("-")[2]))]
     baseline, after, *repeats = (
         RunSums.of(
             side,
@@ -182,7 +176,3 @@ def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
         for side in sides
     )
     return Runs(baseline, after, tuple(repeats))
-
-
-def _number(side: str) -> int:
-    return int(side.rpartition("-")[2])

@@ -2,20 +2,28 @@
 
 Two looks. Bursts: a step is slow above twice the median of its own run, and Fisher's exact test
 tells whether one run has more of them. Location: Welch's t on the logarithms of the other steps,
-which count as fewer where neighbors are alike. Time that the profiler took is no change of the
-program.
+far ones moved in, which count as fewer where neighbors are alike. Where neither decides, runs of
+which nearly every step is longer than nearly every one of the other probably differ. Further runs
+of the baseline decide by themselves. Time that the profiler took is no change of the program.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.numeric.two_samples import Difference, fisher_p
+from nsys_llm.numeric.two_samples import (
+    Difference,
+    Order,
+    fisher_p,
+    prediction_half,
+    winsorized,
+)
 
 from .chosen_steps import Chosen, choices
 from .comparability import NOT_COMPARABLE, OTHER_WORK, Comparison
@@ -24,6 +32,9 @@ from .step_splits import SPAN, Gpu, Split, mean_split, program_ns, total
 
 FASTER: Final = "FASTER"
 SLOWER: Final = "SLOWER"
+PROBABLY: Final = "PROBABLY "
+#: Words of a change.
+CHANGED: Final = frozenset({FASTER, SLOWER, PROBABLY + FASTER, PROBABLY + SLOWER})
 SAME: Final = "SAME"
 UNCERTAIN: Final = "UNCERTAIN"
 
@@ -31,6 +42,8 @@ UNCERTAIN: Final = "UNCERTAIN"
 LOCATION: Final = "location"
 BURSTS: Final = "bursts"
 BOTH: Final = "location and bursts"
+RUNS: Final = "baselines"
+ORDER: Final = "order"
 TOLERANCE: Final = "tolerance"
 NOISE: Final = "noise"
 FEW_STEPS: Final = "few_steps"
@@ -41,16 +54,18 @@ COMPARABILITY: Final = "comparability"
 
 #: A change below this is none, in percent; ours.
 LEAST_PCT: Final = 1.0
-#: So likely by chance, it is none: of bursts, and of the location of steps.
+#: So likely by chance, it is none: of bursts, and of the location of steps, by the steps that both
+#: runs have. Simulated: at most 10.5 % of equal runs with a correlation up to 0.6 are called moved.
 BURSTS_ALPHA: Final = 0.05
-LOCATION_ALPHA: Final = 0.025
-#: Independent steps of a run below which no location is sure.
-LEAST_EFFECTIVE: Final = 8.0
-#: Standard errors of a change that the test finds in 80 % of captures: normal quantiles of
-#: 1 - LOCATION_ALPHA / 2 and of 0.8.
-_FOUND: Final = 2.24 + 0.84
-#: Simulated: with so many times LEAST_EFFECTIVE, 80 % of captures have it by their estimates.
-_SURE_TIMES: Final = 2.0
+_LOCATION_ALPHAS: Final = ((10, 0.05), (8, 0.025), (LEAST_STEPS, 0.01))
+#: Steps of both runs, probability that one is longer, and change in percent that is probably one.
+_ORDER_STEPS: Final = 8
+_ORDER_SHARE: Final = 0.8
+_ORDER_PCT: Final = 3.0
+#: Standard errors of a change that the test finds in 80 % of captures: normal quantiles of 0.975
+#: and 0.8; and steps from which on it is so strict.
+_FOUND: Final = 1.96 + 0.84
+_FOUND_STEPS: Final = _LOCATION_ALPHAS[0][0]
 
 
 @dataclass(frozen=True)
@@ -63,8 +78,8 @@ class Figure:
         step_ns: Mean wall-clock time of a step of both.
         program_ns: Without the profiler's own work.
         interval: 95 % interval of the change relative to the baseline; None with fewer than 5
-            steps of a run.
-        error: Relative standard error of the change.
+            steps of a run, and where it is wider than the steps themselves reach.
+        difference: Of the logarithms of these steps; None with fewer than 5 steps.
     """
 
     chosen: tuple[Chosen, Chosen]
@@ -72,26 +87,29 @@ class Figure:
     step_ns: tuple[float, float]
     program_ns: tuple[float, float]
     interval: tuple[float, float] | None
-    error: float
+    difference: Difference | None
 
     @classmethod
-    def of(cls, chosen: tuple[Chosen, Chosen]) -> Figure | None:
-        """Return the figure of some steps; None where a run has none of them."""
-        (first, splits0), (second, splits1) = ((side, side.splits()) for side in chosen)
+    def of(cls, chosen: tuple[Chosen, Chosen], known: Difference | None = None) -> Figure | None:
+        """Return the figure of some steps, whose difference may be known; None without any."""
+        splits0, splits1 = (side.splits() for side in chosen)
         if not splits0 or not splits1:
             return None
         means = mean_split(splits0), mean_split(splits1)
         before, after = map(total, means)
         program0, program1 = map(program_ns, means)
-        interval, error = None, 0.0
+        interval, difference = None, None
         if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
-            relative = [side.sample(side.cell_means_ns(), np.asarray) for side in (first, second)]
-            difference = Difference.of(*relative)
+            own = (side.sample(side.relative(side.cell_means_ns())) for side in chosen)
+            difference = known or Difference.of(*own)
+            means_ns = chosen[0].cell_means_ns()
+            first, second = (side.relative(means_ns) for side in chosen)
             width, log = difference.half_width(), math.log(after / before)
-            interval = math.expm1(log - width), math.expm1(log + width)
-            error = difference.error
+            low, high = math.expm1(log - width), math.expm1(log + width)
+            if high - low <= second.max() / first.min() - second.min() / first.max():
+                interval = low, high
         step_ns, program = (before, after), (program0, program1)
-        return cls(chosen, (splits0, splits1), step_ns, program, interval, error)
+        return cls(chosen, (splits0, splits1), step_ns, program, interval, difference)
 
     @property
     def change(self) -> float:
@@ -105,14 +123,6 @@ class Figure:
         first, second = self.chosen
         return first.steps_n, second.steps_n
 
-    def program_interval(self) -> tuple[float, float]:
-        """Return the interval of the change without the profiler's time: as wide as that with."""
-        if self.interval is None:
-            return -1.0, math.inf
-        shown = self.step_ns[1] / self.step_ns[0]
-        low, high = ((1 + end) / shown * (1 + self.change) - 1 for end in self.interval)
-        return low, high
-
 
 @dataclass(frozen=True)
 class Looks:
@@ -123,15 +133,17 @@ class Looks:
             count once.
         steps_n: All that are compared, likewise.
         slow_p: Fisher's p, one-sided in the direction seen; None with too few steps.
+        typical_n: Steps that are not slow, of the run with fewer.
         difference: Of the logarithms of typical steps; None with too few.
-        effective_n: As many independent steps would tell as much, of both runs.
+        order: Of typical steps, likewise.
     """
 
     slow_n: tuple[int, int]
     steps_n: tuple[int, int]
     slow_p: float | None
+    typical_n: int
     difference: Difference | None
-    effective_n: tuple[float, float]
+    order: Order | None
 
     @classmethod
     def of(cls, typical: tuple[Chosen, Chosen], whole: tuple[Chosen, Chosen]) -> Looks:
@@ -141,17 +153,17 @@ class Looks:
         slow_p = None
         if min(n0, n1) >= LEAST_STEPS:
             slow_p = fisher_p(*(counts if k1 * n0 > k0 * n1 else counts[::-1]))
-        if min(int(side.kept.sum()) for side in typical) < LEAST_STEPS:
-            return cls((k0, k1), (n0, n1), slow_p, None, (0.0, 0.0))
-        means = typical[0].cell_means_ns()
-        first, second = (side.sample(means, np.log) for side in typical)
-        effective_n = first.effective_n, second.effective_n
-        return cls((k0, k1), (n0, n1), slow_p, Difference.of(first, second), effective_n)
-
-    @property
-    def p_value(self) -> float | None:
-        """Of Welch's t; None with too few steps."""
-        return None if self.difference is None else self.difference.p_value
+        typical_n = min(int(side.kept.sum()) for side in typical)
+        if typical_n < LEAST_STEPS:
+            return cls((k0, k1), (n0, n1), slow_p, typical_n, None, None)
+        means_ns = typical[0].cell_means_ns()
+        values = [side.relative(means_ns) for side in typical]
+        first, second = (
+            side.sample(winsorized(np.log(some), side.cell[side.kept]))
+            for side, some in zip(typical, values, strict=True)
+        )
+        difference, order = Difference.of(first, second), Order.of(*values)
+        return cls((k0, k1), (n0, n1), slow_p, typical_n, difference, order)
 
     @property
     def is_burst(self) -> bool:
@@ -159,16 +171,30 @@ class Looks:
         return self.slow_p is not None and self.slow_p < BURSTS_ALPHA
 
     @property
-    def is_moved(self) -> bool:
-        """Whether typical steps differ by more than chance gives."""
-        if self.p_value is None or min(self.effective_n) < LEAST_EFFECTIVE:
-            return False
-        return self.p_value < LOCATION_ALPHA
+    def moved(self) -> float:
+        """Change of the logarithm of typical steps; 0 where it may be chance."""
+        if self.difference is None:
+            return 0.0
+        alpha = next(alpha for least, alpha in _LOCATION_ALPHAS if self.typical_n >= least)
+        return self.difference.change if self.difference.p_value < alpha else 0.0
 
-    def wants_typical(self, *, is_by_cell: bool) -> bool:
-        """Tell whether the figure leaves slow steps out: they do not tell the runs apart."""
+    @property
+    def is_moved(self) -> bool:
+        """Whether typical steps differ by more than chance gives, and by enough to be a change."""
+        return abs(self.moved) >= math.log1p(LEAST_PCT / 100)
+
+    def is_ordered(self, change: float) -> bool:
+        """Tell whether steps of one run are mostly longer, and by enough; a run and back alike."""
+        if self.order is None or self.typical_n < _ORDER_STEPS:
+            return False
+        longer = self.order.longer if change > 0 else 1 - self.order.longer
+        return longer >= _ORDER_SHARE and abs(math.log1p(change)) >= math.log1p(_ORDER_PCT / 100)
+
+    def wants_typical(self, change: float, *, is_by_cell: bool) -> bool:
+        """Tell whether the figure is that of typical steps, of which the change is given."""
         (k0, k1), (n0, n1) = self.slow_n, self.steps_n
-        return not self.is_burst and (self.is_moved or is_by_cell or k1 * n0 == k0 * n1)
+        is_told = self.is_moved or self.is_ordered(change)
+        return not self.is_burst and (is_told or is_by_cell or k1 * n0 == k0 * n1)
 
     @property
     def reason(self) -> str | None:
@@ -185,7 +211,7 @@ class StepVerdict:
     Attributes:
         figure: None where nothing is compared.
         looks: None without steps.
-        noise_ns: How far runs of the baseline differ; None: not known.
+        runs_ns: Time of a step of the baseline, and of further runs of it.
         enough_n: Steps of each run that would decide; None where it is decided or not known.
         token_ns: Time a token of both runs, where work differs; None: not known.
         all_pct: Change of the mean of all steps, slow ones and ends of cells included.
@@ -196,15 +222,20 @@ class StepVerdict:
     comparison: Comparison
     figure: Figure | None = None
     looks: Looks | None = None
-    noise_ns: float | None = None
+    runs_ns: tuple[float, ...] = ()
     enough_n: int | None = None
     token_ns: tuple[float, float] | None = None
     all_pct: float | None = None
 
     @property
+    def noise_ns(self) -> float | None:
+        """How far runs of the baseline differ; None: not known."""
+        return max(self.runs_ns) - min(self.runs_ns) if len(self.runs_ns) > 1 else None
+
+    @property
     def is_uncertain(self) -> bool:
-        """Whether only the size is known, and not whether it is chance."""
-        return self.word == UNCERTAIN or (self.word_reason == ONE_SPAN and self.noise_ns is None)
+        """Whether it may be chance, or only the size is known."""
+        return self.word == UNCERTAIN or self.word_reason in (ORDER, ONE_SPAN)
 
 
 def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerdict:
@@ -217,14 +248,17 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         choices(steps, cells, ns) for steps, ns in zip(comparison.steps, adjusted, strict=True)
     )
     typical, whole = (typical0, typical1), (every0, every1)
-    looks = None if comparison.kind == SPAN else Looks.of(typical, whole)
-    wants_typical = looks and looks.wants_typical(is_by_cell=cells.shares is not None)
-    figure = Figure.of(typical if wants_typical else whole)
-    if looks is None and figure is not None:
-        word = _word_of_spans(figure, options["tolerance"])
+    if comparison.kind == SPAN:
+        figure = Figure.of(whole)
+        if figure is None:
+            return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
+        word = comparison.word or _word_of_spans(figure, options["tolerance"])
         return StepVerdict(word, ONE_SPAN, comparison, figure)
-    if looks is None:
-        return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
+    looks = Looks.of(typical, whole)
+    figure, chosen = Figure.of(typical, looks.difference), typical
+    change = 0.0 if figure is None else figure.change
+    if not looks.wants_typical(change, is_by_cell=cells.shares is not None):
+        figure, chosen = Figure.of(whole), whole
     before, after = (
         float((side.steps.wall_ns * side.weights(side.cell, side.kept)).sum()) for side in whole
     )
@@ -234,21 +268,18 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         comparison,
         figure,
         looks,
-        None if figure is None else _noise_ns(comparison, figure),
+        () if figure is None else tuple(_runs_ns(comparison, figure)),
         all_pct=100 * (after / before - 1) if before else None,
     )
+    if comparison.word == NOT_COMPARABLE:
+        return verdict
     if comparison.word is not None:
-        token_ns = _token_ns(typical if wants_typical else whole)
-        return replace(verdict, word=comparison.word, word_reason=WORK, token_ns=token_ns)
+        return replace(verdict, word=comparison.word, word_reason=WORK, token_ns=_token_ns(chosen))
     if figure is None:
         return verdict
-    word, reason = _decided(figure, looks, verdict.noise_ns, options["tolerance"])
-    verdict = replace(verdict, word=word, word_reason=reason)
-    if word != UNCERTAIN or looks.difference is None:
-        return verdict
-    return replace(
-        verdict, enough_n=_enough_n(figure, options["tolerance"], min(looks.effective_n))
-    )
+    word, reason = _decided(verdict, figure, looks, options["tolerance"])
+    enough_n = _enough_n(figure, options["tolerance"]) if reason in (CHANCE, ORDER) else None
+    return replace(verdict, word=word, word_reason=reason, enough_n=enough_n)
 
 
 def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
@@ -259,32 +290,38 @@ def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
 
 
 def _decided(
-    figure: Figure, looks: Looks, noise_ns: float | None, tolerance_pct: float
+    verdict: StepVerdict, figure: Figure, looks: Looks, tolerance_pct: float
 ) -> tuple[str, str]:
     """Return word and reason."""
-    change, noise = figure.change, (noise_ns or 0.0) / figure.program_ns[0]
+    change, runs_ns = figure.change, verdict.runs_ns
+    noise, least = (verdict.noise_ns or 0.0) / figure.program_ns[0], LEAST_PCT / 100
     if not change:
         return SAME, TOLERANCE
-    if looks.difference is None or min(figure.steps_n) < LEAST_STEPS:
-        return UNCERTAIN, FEW_STEPS
-    if abs(change) >= max(LEAST_PCT / 100, noise):
+    word = SLOWER if change > 0 else FASTER
+    if abs(change) >= max(least, noise):
         if looks.reason is not None:
-            return SLOWER if change > 0 else FASTER, looks.reason
-    elif noise_ns is not None and abs(change) >= LEAST_PCT / 100:
+            return word, looks.reason
+        half_ns = prediction_half(runs_ns)
+        if half_ns is not None and abs(figure.program_ns[1] - fmean(runs_ns)) > half_ns:
+            return word, RUNS
+    elif verdict.noise_ns is not None and abs(change) >= least:
         return SAME, NOISE
-    if max(map(abs, figure.program_interval())) <= tolerance_pct / 100:
+    if not looks.difference or not figure.difference or min(figure.steps_n) < LEAST_STEPS:
+        return UNCERTAIN, FEW_STEPS
+    if abs(math.log1p(change)) + figure.difference.half_width() <= math.log1p(tolerance_pct / 100):
         return SAME, TOLERANCE
-    return UNCERTAIN, CHANCE if min(looks.effective_n) >= LEAST_EFFECTIVE else FEW_STEPS
+    return (PROBABLY + word, ORDER) if looks.is_ordered(change) else (UNCERTAIN, CHANCE)
 
 
-def _enough_n(figure: Figure, tolerance_pct: float, effective_n: float) -> int | None:
+def _enough_n(figure: Figure, tolerance_pct: float) -> int | None:
     """Return how many steps of each run decide in 80 % of captures, with such a spread."""
     size, steps_n = abs(math.log1p(figure.change)), min(figure.steps_n)
-    narrow = max(size, math.log1p(tolerance_pct / 100) - size)
-    if steps_n < LEAST_STEPS or not narrow or not effective_n or figure.interval is None:
+    narrow, difference = max(size, math.log1p(tolerance_pct / 100) - size), figure.difference
+    if difference is None or not narrow:
         return None
-    times = max((_FOUND * figure.error / narrow) ** 2, _SURE_TIMES * LEAST_EFFECTIVE / effective_n)
-    return max(math.ceil(steps_n * times), steps_n + 1)
+    # Simulated: the correlation, which is an estimate too, costs as much as 1.2 effective steps.
+    times = (_FOUND * difference.error / narrow) ** 2 + 2.4 / (difference.freedom + 2)
+    return max(math.ceil(steps_n * times), steps_n + 1, _FOUND_STEPS)
 
 
 def _token_ns(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
@@ -299,12 +336,12 @@ def _token_ns(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
     return times[0], times[1]
 
 
-def _noise_ns(comparison: Comparison, figure: Figure) -> float | None:
-    """Return how far runs of the baseline lie apart; None where none tells."""
+def _runs_ns(comparison: Comparison, figure: Figure) -> Iterator[float]:
+    """Yield the time of a step of the baseline, and of each further run that tells noise."""
     baseline = comparison.steps[0]
-    values = [figure.program_ns[0]]
+    yield figure.program_ns[0]
     for steps in comparison.repeats.values():
         if (steps.name, steps.unit) == (baseline.name, baseline.unit):
             mean_ns = choices(steps, comparison.cells, None)[0].mean_ns()
-            values += [] if mean_ns is None else [mean_ns]
-    return max(values) - min(values) if len(values) > 1 else None
+            if mean_ns is not None:
+                yield mean_ns

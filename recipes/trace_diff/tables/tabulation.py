@@ -8,11 +8,7 @@ from typing import Any, Final
 from nsys_llm.manifest.gates import parse_gates
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells
-from nsys_llm.taxonomy.categories import (
-    RuleSet,
-    detect_engine,
-    load_rules,
-)
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.identity import Rank
 
 from ..partials import DiffPartial
@@ -20,8 +16,9 @@ from . import kernels, sums, wall_change
 from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, WallsOf, compare
-from .metrics import Metrics, gate_columns, metric_columns
-from .runs import Runs, RunSums, runs_of
+from .gates import gate_columns
+from .metrics import Metrics, metric_columns
+from .runs import RunSums, runs_of
 from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
 
@@ -33,8 +30,8 @@ def tabulate(
 ) -> dict[str, Cells]:
     """Return the recipe's tables by name, of all ranks."""
     runs = runs_of(partial, ranks)
-    rules = _rules(runs, options["engine"])
     pairs = sorted({key[:2] for run in runs.all for key in run.part.keys})
+    rules = rules_for([full for _, full in pairs], options["engine"])
     classes, category = rules.shown_classes(pairs), rules.compute_category
     met = {
         run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
@@ -61,7 +58,7 @@ def tabulate(
         "comparability": comparison.checks,
         "runs": sums.run_rows(runs),
         "metrics": metric_columns(metrics, declared),
-        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared),
+        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared, verdict),
         "kernels": kernels.kernel_columns(runs, classes, comparison.unit, full, options),
         "configs": kernels.config_columns(runs, options),
         "memops": sums.memop_columns(runs, copies),
@@ -70,10 +67,3 @@ def tabulate(
         "collectives": collective_columns(runs, collectives),
         "host": wall_change.host_columns(runs, options),
     }
-
-
-def _rules(runs: Runs, engine: str) -> RuleSet:
-    """Return the rules for kernel categories, by the full names of both runs."""
-    if engine == "auto":
-        engine = detect_engine(sorted({key[1] for run in runs.all for key in run.part.keys}))
-    return load_rules(engine)

@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.when import STEADY, courses, level_words
 from nsys_llm.report.columns import Columns, sorted_columns
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, STEP_CLASSES, WAITING
 from nsys_llm.trace.rank_sets import COMPARED
@@ -17,13 +18,14 @@ from .chosen_steps import Chosen
 from .comparability import STEP
 from .kernels import compared, ratio
 from .runs import KernelSide, Runs, kernel_side
-from .since import since_words
 from .step_splits import GpuSteps, Mask, Part, Split, mean_split, total
-from .step_verdict import Figure, StepVerdict
+from .step_verdict import CHANGED, FASTER, SLOWER, UNCERTAIN, Figure, StepVerdict
 
 #: Kinds of what the host does.
 CALL: Final = "call"
 RANGE: Final = "range"
+#: Part of the change that steps without it may have.
+_USUAL: Final = 0.25
 #: The host's clock counts nanoseconds.
 _TICK_NS: Final = 1
 
@@ -32,13 +34,14 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
     """Return the row of the table verdict."""
     comparison, figure, looks = verdict.comparison, verdict.figure, verdict.looks
     before, after = comparison.steps
+    difference, order = (looks.difference, looks.order) if looks else (None, None)
     row: dict[str, Any] = {
         "word": verdict.word,
         "word_reason": verdict.word_reason,
         "basis": comparison.kind,
         "unit": None if comparison.kind is None else comparison.unit,
         **_pair("_ns", None if figure is None else figure.step_ns),
-        "p_value": None if looks is None else looks.p_value,
+        "p_value": difference and difference.p_value,
         **_pair("_slow_n", None if looks is None else looks.slow_n),
         "slow_p_value": None if looks is None else looks.slow_p,
         "all_change_pct": verdict.all_pct,
@@ -47,11 +50,13 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
         "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
         **_pair("_steps_n", (before.steps_n, after.steps_n) if figure is None else figure.steps_n),
-        **_pair("_effective_steps", looks.effective_n if looks and looks.difference else None),
+        "neighbor_correlation": difference and difference.correlation,
+        "longer_probability": order and order.longer,
+        **_pair("_order_n", order.counts if order else None),
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
         "note": comparison.cells.note,
-        "since": since_words(verdict),
+        "since": _since(verdict),
         "reason": comparison.reason,
     }
     return row if figure is None else row | _figure(figure)
@@ -71,9 +76,33 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
     if figure.interval is not None:
         row["low_pct"], row["high_pct"] = (100 * end for end in figure.interval)
+    if figure.difference is not None:
         medians = (float(np.median(side.program_ns[side.kept])) for side in figure.chosen)
         row |= _pair("_p50_ns", (next(medians), next(medians)))
     return row
+
+
+def _since(verdict: StepVerdict) -> str | None:
+    """Return since when, `slower from step 40 on`; None where steps are alike, or stand by GPU."""
+    figure = verdict.figure
+    # A change amid a run makes its steps alike, and the mean of all uncertain.
+    if figure is None or verdict.looks is None or verdict.word not in CHANGED | {UNCERTAIN}:
+        return None
+    word = SLOWER if figure.change > 0 else FASTER
+    means_ns = figure.chosen[0].cell_means_ns()
+    sign = 1.0 if word == SLOWER else -1.0
+    before, after = (sign * side.relative(means_ns) for side in figure.chosen)
+    if any((side.steps.gpu >= 0).any() for side in figure.chosen):
+        return None
+    (earlier,), (course,) = courses(before[None], 1.0), courses(after[None], 1.0)
+    if earlier.kind != STEADY or not course.steps.size:
+        return None
+    change = float(course.excess[course.steps].mean())
+    if abs(course.usual - sign) > _USUAL * change:
+        return None
+    number = figure.chosen[1].steps.number[figure.chosen[1].kept][course.steps]
+    words = level_words(course.kind, int(number[0]), int(number[-1]))
+    return words and f"{word.lower()} {words}"
 
 
 def wall_change_columns(verdict: StepVerdict) -> Columns:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
 
-from nsys_llm.capture.diagnostics import diagnostics
 from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.capture.work_statements import LACKING, work_statements
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.profile.capture import CaptureFacts
-from nsys_llm.profile.tables import Trace
+from nsys_llm.profile.tables import Trace, pid_of
 from nsys_llm.taxonomy.cuda_codes import MIGRATION, copy_kind_name, migration_kinds
+from nsys_llm.taxonomy.nsys_messages import known_message
 from nsys_llm.trace.rank_trace import OP_TABLES
 from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 from nsys_llm.trace.statements import Statement
+
+#: Warnings and errors.
+_GRAVE = (2, 3)
 
 
 def profile_statements(
@@ -72,3 +75,30 @@ def _migrations(trace: Trace) -> Iterator[Statement]:
         of_n = int((processes == process).sum())
         named = None if process == NULL_INT else process
         yield Statement("page_migrations", count, of_n, named, name=names[kind])
+
+
+def diagnostics(trace: Trace, lacking: Collection[int]) -> Iterator[Statement]:
+    """Count the messages of a profile: those that are a reason, and those that are not known.
+
+    Args:
+        lacking: The processes of which work is missing, as globalPid.
+    """
+    table = trace.tables.get("diagnostics")
+    if table is None or not len(table):
+        return
+    known: Counter[tuple[int | None, str]] = Counter()
+    unknown_n = 0
+    columns = (table[name].tolist() for name in ("text", "severity", "global_pid"))
+    for text, severity, process in zip(*columns, strict=True):
+        found = known_message(text or "")
+        if found is None:
+            unknown_n += severity in _GRAVE
+        elif found[0].advice and lacking:
+            # The profiler's own have a process of their own, with number 0.
+            whole = process == NULL_INT or process < 0 or not pid_of(process)
+            if whole or process in lacking:
+                known[None if whole else process, found[1]] += 1
+    for (process, says), count in sorted(known.items(), key=str):
+        yield Statement("nsys_message", count, process=process, name=says)
+    if unknown_n:
+        yield Statement("unknown_messages", unknown_n)

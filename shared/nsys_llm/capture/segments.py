@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from nsys_llm.capture.identity import Member, Session
+from nsys_llm.capture.identity import Session
 from nsys_llm.capture.runs import members_of
 from nsys_llm.profile.segments import Segment
 from nsys_llm.trace.identity import clock_offsets, machines
@@ -112,7 +112,7 @@ def _chains(profiles: Sequence[ProfileOutcome]) -> list[tuple[list[ProfileOutcom
             continue
         knows_boot = item.facts.boot_ns is not None
         stem = "" if knows_boot else _NUMBER_AT_END.sub("", item.path.rpartition(".")[0])
-        who = frozenset(_identity(one) for one in members)
+        who = frozenset((it.key.global_pid, it.program, it.rank, it.gpus) for it in members)
         key = item.side, machine_of[item.path], item.facts.pid_namespace, stem, who
         alike.setdefault(key, []).append((session, item))
     found = []
@@ -122,10 +122,6 @@ def _chains(profiles: Sequence[ProfileOutcome]) -> list[tuple[list[ProfileOutcom
         if machine is not None and len(ordered) > 1 and apart:
             found.append(([item for _, item in ordered], bool(stem)))
     return found
-
-
-def _identity(one: Member) -> tuple[Any, ...]:
-    return one.key.global_pid, one.program, one.rank, one.gpus
 
 
 def _pauses(spans: Mapping[str, tuple[int, int]]) -> dict[str, int]:

@@ -84,7 +84,6 @@ class Roots:
 
         Args:
             make: Opens it; called again where another thread closed a file meanwhile.
-            close: Closes what that made.
 
         Raises:
             OSError: It opens another one, or this one lies elsewhere.

@@ -46,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(
                 f"demo: open the notebook: {_opened_with(given.commands)}{results / NOTEBOOK_NAME}"
             )
+        if (folder / "after_fix").is_dir():
+            sides = f"--baseline {folder / 'baseline'} --input {folder / 'after_fix'}"
+            print(f"demo: compare two runs:  {given.commands}nsys-llm trace_diff {sides}")
     return code
 
 
@@ -61,7 +64,7 @@ def _write(folder: Path) -> None:
     if folder.exists():
         print(f"demo: using {folder}, which is there already", flush=True)
         return
-    print(f"demo: writing two runs of a synthetic server with 4 GPUs to {folder} ...", flush=True)
+    print(f"demo: writing three runs of a synthetic server with 4 GPUs to {folder} ...", flush=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         # A temporary folder is for its owner only; what is moved out of it follows the umask.
         made = Path(work) / "made"

@@ -13,15 +13,18 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.install.findings_page import findings_page
 from nsys_llm.manifest.declared import Column, Metric, Option, TableWrite
 from nsys_llm.manifest.manifest import Manifest, common_facts, load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import ExportSchema, Framework, frameworks, schema_versions
+from nsys_llm.report.analysis import load_analysis
+from nsys_llm.report.rules import Rule
+from nsys_llm.report.run_texts import RULES
+from nsys_llm.report.templates import readable
 
 _SECTION: Final = "<!-- derived: {name} -->\n"
 _SECTION_END: Final = "<!-- end -->"
@@ -33,6 +36,14 @@ _EXPORTS: Final = {
     "generated": "generated",
 }
 _FRAMEWORKS: Final = {"nsys": "this release, in all modes", "stand-in": "a stand-in of {}"}
+_TITLE: Final = """# Findings
+
+<!-- Made by `python -m nsys_llm.install.derive` from findings/texts.py of each recipe. -->
+
+This page lists every finding: its condition and severity, the source of its thresholds, and its
+advice. What gains less than 0.1 ms of a run is never high. A run fills in the words in braces,
+such as `{rank}`. The id is in the column `rule` of findings.parquet and in report.json.
+"""
 
 
 def metadata(manifest: Manifest) -> str:
@@ -207,6 +218,29 @@ def _with_section(text: str, name: str, content: str) -> str:
     start = re.escape(_SECTION.format(name=name))
     pattern = re.compile(f"({start}).*?({re.escape(_SECTION_END)})", re.DOTALL)
     return pattern.sub(lambda match: f"{match[1]}\n{content}\n{match[2]}", text)
+
+
+def findings_page() -> str:
+    """Return the page as Markdown."""
+    parts = [_TITLE, "## All recipes\n", *_section(RULES.values())]
+    for recipe in recipe_names():
+        parts += [f"## {recipe}\n", *_section(load_analysis(recipe).rules.values())]
+    return "\n".join(parts)
+
+
+def _section(rules: Iterable[Rule]) -> Iterator[str]:
+    for rule in sorted(rules, key=lambda rule: rule.id):
+        yield f"**`{rule.id}`**: {readable(rule.title)}\n"
+        yield f"- when: {rule.threshold} (source: {rule.source})"
+        yield f"- advice: {readable(rule.recommendation)}"
+        for name, case in rule.cases.items():
+            if case.title is not None:
+                yield f"- titled, in the case `{name}`: {readable(case.title)}"
+            if case.recommendation is not None:
+                yield f"- advice, in the case `{name}`: {readable(case.recommendation)}"
+        if rule.record is not None:
+            yield f"- to record: `{rule.record}`"
+        yield f"- numbers in: {', '.join(f'`{table}`' for table in rule.tables)}\n"
 
 
 if __name__ == "__main__":

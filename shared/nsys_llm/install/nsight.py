@@ -31,7 +31,6 @@ class NsightSystems:
     """One installation.
 
     Attributes:
-        target: Its folder `target-*`.
         version: Such as `2023.4.4.54`; empty if its nsys does not say.
     """
 

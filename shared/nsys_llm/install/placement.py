@@ -83,7 +83,6 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
     """Place folders in a folder, in place of those of an older or the same version.
 
     Args:
-        root: Where to.
         folders: For each folder of ours its files, both relative to what they lie in. A folder
             comes after those that it needs.
 

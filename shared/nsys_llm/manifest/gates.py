@@ -13,7 +13,7 @@ just the limit passes.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -24,6 +24,8 @@ from nsys_llm.manifest.declared import Metric
 
 PASS: Final = "pass"
 FAIL: Final = "fail"
+#: Above the limit, which may be chance.
+PROBABLY_FAIL: Final = "fail (probably)"
 #: The gate decides nothing: its metric cannot be computed, or not be compared.
 NOT_COMPARABLE: Final = "not_comparable"
 
@@ -33,6 +35,8 @@ _GATE: Final = re.compile(
     re.DOTALL,
 )
 _RELATIVE: Final = "%"
+#: What the time of a step is called in trace_diff, and in trend: both know both.
+_STEP_TIME: Final = ("step_time", "step")
 _FILE: Final = "@"
 #: By unit of the metric: units of an absolute limit, and what one of it is in the metric's own.
 _UNITS: Final = {
@@ -68,7 +72,7 @@ class Judgement:
     """What a gate says.
 
     Attributes:
-        result: `PASS`, `FAIL` or `NOT_COMPARABLE`.
+        result: `PASS`, `FAIL`, `PROBABLY_FAIL` or `NOT_COMPARABLE`.
         allowed: How much greater the metric might be, in its own unit; None where that is not
             known.
         reason: In one sentence, where there is more to say than the numbers.
@@ -106,6 +110,11 @@ def parse_gates(texts: Sequence[str], metrics: Sequence[Metric]) -> tuple[Gate, 
     return tuple(_parsed(text.strip(), metrics) for text in texts)
 
 
+def blocks(results: Iterable[str], gate_if: str) -> bool:
+    """Tell whether gates fail, by how sure `--gate-if` has them be: sure or probably."""
+    return bool({FAIL, *([PROBABLY_FAIL] if gate_if == "probably" else [])} & {*results})
+
+
 def judge(
     gate: Gate, before: Fraction | None, after: Fraction | None, noise: Fraction | None
 ) -> Judgement:
@@ -140,10 +149,11 @@ def _parsed(text: str, metrics: Sequence[Metric]) -> Gate:
             f"gate '{text}' is not METRIC:+LIMIT, like gpu_time:+3%, idle_pct:+2pp, "
             f"exposed_comm:+10ms or kernel(flash*):+2%. {_legal(metrics)}"
         )
-    name, argument = match["name"], match["argument"]
-    metric = next((metric for metric in metrics if metric.name == name), None)
+    argument = match["argument"]
+    names = _STEP_TIME if match["name"] in _STEP_TIME else (match["name"],)
+    metric = next((metric for metric in metrics if metric.name in names), None)
     if metric is None:
-        raise UsageError(f"gate '{text}': there is no metric '{name}'. {_legal(metrics)}")
+        raise UsageError(f"gate '{text}': there is no metric '{match['name']}'. {_legal(metrics)}")
     if (match["sign"] == "-") != metric.falls:
         way, moves = ("-", "falls") if metric.falls else ("+", "grows")
         raise UsageError(
@@ -154,14 +164,14 @@ def _parsed(text: str, metrics: Sequence[Metric]) -> Gate:
         raise UsageError(f"gate '{text}': write {metric.typed}:+LIMIT. {_legal(metrics)}")
     unit, limit = match["unit"], Fraction(match["limit"])
     if unit == _RELATIVE:
-        return Gate(text, name, argument, limit, True, metric.falls)
+        return Gate(text, metric.name, argument, limit, True, metric.falls)
     known = _UNITS[metric.unit]
     if unit not in known:
         amounts = ", ".join(item or "a plain number" for item in known)
         raise UsageError(
             f"gate '{text}': the limit of {metric.typed} is in % or {amounts}, not '{unit}'."
         )
-    return Gate(text, name, argument, limit * known[unit], False, metric.falls)
+    return Gate(text, metric.name, argument, limit * known[unit], False, metric.falls)
 
 
 def _legal(metrics: Sequence[Metric]) -> str:

@@ -121,8 +121,8 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     Raises:
         UsageError: Two options contradict each other, or a value means nothing.
     """
-    options = {
-        option.name: _default(option)
+    options: dict[str, Any] = {
+        option.name: (False if option.type == "flag" else option.default)
         if given.get(option.name) is None
         else _read(option, given[option.name])
         for option in manifest.options
@@ -214,10 +214,6 @@ def _check_steps(manifest: Manifest, options: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{flag} says what a step is; add --steps A:B or --skip-warmup to choose some."
             )
-
-
-def _default(option: Option) -> Any:
-    return False if option.type == "flag" else option.default
 
 
 def _add(group: Any, option: Option) -> None:

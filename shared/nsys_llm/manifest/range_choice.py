@@ -21,7 +21,6 @@ class RangeChoice:
         name: Of the range; or `re:` and an expression, if it is one.
         domain: Name of the domain; `default` for the one without a name.
         index: Position among the ranges of the name on its thread.
-        expression: Whether the name is an expression.
     """
 
     name: str

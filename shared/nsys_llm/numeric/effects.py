@@ -23,7 +23,6 @@ class Effects:
     """Changes and their parts; all of shape (rows,), int64. Positive means more or longer.
 
     Attributes:
-        change: t1 - t0.
         count: The part that more or fewer calls make, at the mean of the baseline.
         per_call: The rest: longer or shorter calls.
     """

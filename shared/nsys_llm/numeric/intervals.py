@@ -239,11 +239,7 @@ def starts_inside(start_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_
 
 def _in_order(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
     """Return starts, ascending, and their ends; what is in order already, as most rows are."""
-    if not _unordered(start_ns):
+    if (start_ns[1:] >= start_ns[:-1]).all():
         return start_ns, end_ns
     order = np.argsort(start_ns, kind="stable")
     return start_ns[order], end_ns[order]
-
-
-def _unordered(start_ns: IntArray) -> bool:
-    return bool((start_ns[1:] < start_ns[:-1]).any())

@@ -1,7 +1,7 @@
 """Whether two runs differ by more than chance: Welch's t with correlated values, Fisher's test.
 
 Values of one run are not independent: a step that is long is often followed by a long one. So
-values count as many as independent ones would that tell as much (`correlation`, `Sample.freedom`).
+values count as many as independent ones would that tell as much (`correlation`, `Difference.of`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import stdev
 from typing import Final
 
 import numpy as np
@@ -19,30 +20,90 @@ FloatArray = npt.NDArray[np.float64]
 
 #: Limits of the correlation from one value to the next that is reckoned with.
 _MOST_CORRELATION: Final = 0.9
+#: Median absolute deviations as spreads of normal values, and those beyond which values are cut.
+MAD_SCALE: Final = 1.4826
+_MOST_MADS: Final = 2.5 * MAD_SCALE
 #: Single values count up to so many scaled MAD. So many alike series tell the spread of each, whose
 #: own is at most so many times theirs.
-MAD_SCALE: Final = 1.4826
 _CUT: Final = 10.0
 _MOST_POOLED: Final = 8
 _SPREADS: Final = 3.0
+#: Fewer runs tell no band of further ones.
+LEAST_RUNS: Final = 3
 _ITERATIONS_N: Final = 300
 _TINY: Final = 1e-300
 
 
-def correlation(residuals: FloatArray) -> float:
-    """Return the correlation of neighbors, without the bias of short series; 0 to 0.9.
+def correlation(*residuals: FloatArray) -> float:
+    """Return the correlation of neighbors in all series, without the bias of short ones; 0 to 0.9.
 
-    r + (1 + 4 r) / n, with r the lag-1 autocorrelation. Source of the correction: F. H. C.
-    Marriott, J. A. Pope, Biometrika 41 (1954).
+    r + (1 + 4 r) / n, with r the lag-1 autocorrelation and n of the shortest. Source of the
+    correction: F. H. C. Marriott, J. A. Pope, Biometrika 41 (1954).
 
     Args:
-        residuals: Shape (n,), in order of time, with the means of groups taken off.
+        residuals: Each of shape (n,), in order of time, with the means of groups taken off.
     """
-    spread = float((residuals**2).sum())
-    if residuals.size < 2 or spread <= 0:
+    spread = math.fsum(float((some**2).sum()) for some in residuals)
+    shortest = min(some.size for some in residuals)
+    if shortest < 2 or spread <= 0:
         return 0.0
-    lag = float((residuals[1:] * residuals[:-1]).sum()) / spread
-    return min(max(lag + (1 + 4 * lag) / residuals.size, 0.0), _MOST_CORRELATION)
+    lag = math.fsum(float((some[1:] * some[:-1]).sum()) for some in residuals) / spread
+    return min(max(lag + (1 + 4 * lag) / shortest, 0.0), _MOST_CORRELATION)
+
+
+def winsorized(values: FloatArray, group: npt.NDArray[np.int64]) -> FloatArray:
+    """Return values moved to within 2.5 scaled MAD of the median of their group.
+
+    Where most values of a group are one, its values stay. Shapes as of `Sample.of`.
+    """
+    moved = values.copy()
+    for code in np.unique(group).tolist():
+        some = values[group == code]
+        middle = float(np.median(some))
+        most = _MOST_MADS * float(np.median(np.abs(some - middle)))
+        if most:
+            moved[group == code] = np.clip(some, middle - most, middle + most)
+    return moved
+
+
+def prediction_half(values: Sequence[float]) -> float | None:
+    """Return how far one more value like these lies from their mean at most, with 95 %.
+
+    t(0.975, n - 1) s sqrt(1 + 1 / n); None with fewer than 3 values. Source: G. J. Hahn,
+    W. Q. Meeker, Statistical Intervals (1991), chapter 4.
+    """
+    n = len(values)
+    if n < LEAST_RUNS:
+        return None
+    return student_quantile(0.975, n - 1) * stdev(values) * math.sqrt(1 + 1 / n)
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the values of two runs lie to each other.
+
+    Attributes:
+        longer: Probability that a value of the second run is above one of the first, Mann-Whitney's
+            U / n m; ties count half.
+        counts: So many of the first run are passed by each of so many of the second, which are
+            above them, or below where `longer` is less than 1 / 2. All of the second, if each
+            passes half of the first.
+    """
+
+    longer: float
+    counts: tuple[int, int]
+
+    @classmethod
+    def of(cls, first: FloatArray, second: FloatArray) -> Order:
+        """Compare each value with each; neither run is empty."""
+        ordered = np.sort(first)
+        below, up_to = (np.searchsorted(ordered, second, side) for side in ("left", "right"))
+        longer = float((below + up_to).sum()) / (2 * first.size * second.size)
+        passed = np.sort(below if longer >= 0.5 else first.size - up_to)[::-1]
+        place = second.size - 1
+        if 2 * passed[-1] < first.size:
+            place = int((passed * np.arange(1, second.size + 1)).argmax())
+        return cls(longer, (int(passed[place]), place + 1))
 
 
 def scaled_mad(residuals: FloatArray) -> float:
@@ -107,12 +168,14 @@ class Sample:
 
     Attributes:
         variance: Of one value.
-        effective_n: As many independent values would tell as much.
+        count: As many values of one weight would tell as much, were they independent.
+        residuals: Shape (n,), in order of time, about the means of groups.
     """
 
     mean: float
     variance: float
-    effective_n: float
+    count: float
+    residuals: FloatArray
 
     @classmethod
     def of(cls, values: FloatArray, weights: FloatArray, group: npt.NDArray[np.int64]) -> Sample:
@@ -128,13 +191,8 @@ class Sample:
         residuals = values - means[group]
         freedom = values.size - int((counts > 0).sum())
         variance = float((residuals**2).sum()) / freedom if freedom > 0 else 0.0
-        share = (1 - (r := correlation(residuals))) / (1 + r)
-        return cls(float((values * weights).sum()), variance, share / float((weights**2).sum()))
-
-    @property
-    def mean_variance(self) -> float:
-        """Variance of the mean."""
-        return self.variance / self.effective_n
+        mean, count = float((values * weights).sum()), 1 / float((weights**2).sum())
+        return cls(mean, variance, count, residuals)
 
 
 @dataclass(frozen=True)
@@ -143,22 +201,26 @@ class Difference:
 
     Attributes:
         freedom: Degrees of freedom after Welch, at least 1.
+        correlation: Of neighbors, in both runs together.
     """
 
     change: float
     error: float
     freedom: float
+    correlation: float
 
     @classmethod
     def of(cls, first: Sample, second: Sample) -> Difference:
-        """Compare two samples. Source: B. L. Welch, Biometrika 34 (1947)."""
-        parts = [item.mean_variance for item in (first, second)]
-        below = math.fsum(
-            part**2 / max(item.effective_n - 1, 1.0)
-            for part, item in zip(parts, (first, second), strict=True)
-        )
+        """Compare two samples. Source: B. L. Welch, Biometrika 34 (1947).
+
+        n values with a correlation of r count as n (1 - r) / (1 + r).
+        """
+        r = correlation(first.residuals, second.residuals)
+        counts = [item.count * (1 - r) / (1 + r) for item in (first, second)]
+        parts = [first.variance / counts[0], second.variance / counts[1]]
+        below = math.fsum(part**2 / max(n - 1, 1.0) for part, n in zip(parts, counts, strict=True))
         freedom = max(math.fsum(parts) ** 2 / below, 1.0) if below else math.inf
-        return cls(second.mean - first.mean, math.sqrt(math.fsum(parts)), freedom)
+        return cls(second.mean - first.mean, math.sqrt(math.fsum(parts)), freedom, r)
 
     @property
     def p_value(self) -> float:

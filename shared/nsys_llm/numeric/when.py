@@ -155,10 +155,7 @@ class _Level:
 
     Attributes:
         edges: Of the blocks, by step.
-        some: Their medians.
         inside: Those in which it is another level; none of a series that changes too little.
-        level: Both levels.
-        line: The line that fits best.
     """
 
     edges: IntArray

@@ -26,7 +26,6 @@ class Shared:
         ranks: Rows of the ranks that have it, in the order of their first steps.
         job: The course of what the job loses: in each step the most of any rank, or of ranks that
             do not meet the sum.
-        parts: The course of each row.
     """
 
     sharing: Sharing
@@ -39,7 +38,6 @@ def shared(some: Sequence[Course], *, meet: bool = True) -> Shared | None:
     """Tell how ranks share what they lose; None where all are steady.
 
     Args:
-        some: Of each rank.
         meet: Whether each step waits for all of them.
     """
     rows = [row for row, course in enumerate(some) if course.kind != STEADY]

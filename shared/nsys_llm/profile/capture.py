@@ -19,8 +19,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import read_table
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
-from nsys_llm.profile.tables import process_of_thread
-from nsys_llm.profile.unknown_tables import unknown_tables
+from nsys_llm.profile.tables import process_of_thread, table_source
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, secret_names
 
 #: Environment variables that hold a rank, in the order in which they are believed.
@@ -53,6 +52,14 @@ _GRAPH_MODE_KEYS: Final = (
     "CUDA_GRAPH_TRACE_OPTIONS:MODE",
     "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE",
 )
+#: Those whose successors a newer release may write beside them, or in their place.
+_READ: Final = (
+    *("kernels", "memcpys", "memsets", "graph_traces", "api_calls"),
+    *("nvtx_events", "os_calls", "cpu_samples", "thread_switches"),
+)
+_PAYLOADS: Final = "payloads"
+#: Tables of payloads in the form that is known; of enumerations nothing is read.
+_KNOWN_PAYLOADS: Final = re.compile("NVTX_PAYLOAD_(?:SCHEMAS|SCHEMA_ENTRIES|ENUMS|ENUM_ENTRIES)")
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class CaptureFacts:
             sits in which machine. Only what the profile says: a device id alone is no GPU.
         world_size: How many ranks the launched command's job has.
         max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
-        unknown_tables: What is there in a form not known, see `profile.unknown_tables`.
+        unknown_tables: What is there in a form not known, see the function of that name.
     """
 
     host: str | None
@@ -259,3 +266,26 @@ def _mpi_ranks(profile: ParquetProfile | SqliteProfile) -> dict[int, int]:
     rows = read_table(profile, "mpi_ranks", ("global_tid", "rank"))
     processes = process_of_thread(rows["global_tid"])
     return dict(zip(processes.tolist(), rows["rank"].tolist(), strict=True))
+
+
+def unknown_tables(profile: ParquetProfile | SqliteProfile) -> tuple[tuple[str, str], ...]:
+    """Return what is there in another form, as (our table, name in the export), sorted.
+
+    That is a table with the name of one that is read and more after it; or payloads of NVTX in
+    columns or tables of their own, as Nsight Systems writes them from 2026.4 on.
+
+    Raises:
+        ProfileError: The profile is damaged.
+    """
+    found = {
+        (name, other)
+        for name in _READ
+        for other in profile.names
+        if other != table_source(name).nsys and other.startswith(table_source(name).nsys)
+    }
+    payloads = {name for name in profile.names if name.startswith("NVTX_PAYLOAD_")}
+    found |= {(_PAYLOADS, name) for name in payloads if not _KNOWN_PAYLOADS.fullmatch(name)}
+    source, known = table_source(_PAYLOADS), profile.columns(_PAYLOADS)
+    if known and profile.has("payload_schemas") and source.columns["payload"] not in known:
+        found.add((_PAYLOADS, f"{source.nsys} without {source.columns['payload']}"))
+    return tuple(sorted(found))

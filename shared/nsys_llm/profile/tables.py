@@ -36,7 +36,6 @@ class TableSource:
     """Where one of our tables stands in an export.
 
     Attributes:
-        name: Our name.
         nsys: The name in an export.
         columns: Our column name -> the column's name in an export.
         optional: Our names of columns that some schema versions lack; NULL throughout then.
@@ -145,7 +144,8 @@ class Table:
     @classmethod
     def empty(cls, names: Sequence[str]) -> Table:
         """Return a table of these columns without rows."""
-        return cls({name: _empty(name) for name in names})
+        dtypes = {name: object if TableSource.is_text(name) else np.int64 for name in names}
+        return cls({name: np.empty(0, dtype=dtype) for name, dtype in dtypes.items()})
 
     def __len__(self) -> int:
         if self.rows_n is not None:
@@ -228,10 +228,6 @@ def _taken(values: npt.NDArray[Any], rows: npt.NDArray[Any], taken_n: int) -> np
     if values.strides == (0,) and taken_n:
         return np.broadcast_to(values[0], (taken_n,))
     return values[rows]
-
-
-def _empty(name: str) -> npt.NDArray[Any]:
-    return np.empty(0, dtype=object if TableSource.is_text(name) else np.int64)
 
 
 @lru_cache

@@ -55,7 +55,6 @@ class ExportSchema:
         version: Like `3.25.0`.
         product_version: Of the Nsight Systems that writes this schema.
         product_date: Release, like `2026.2`.
-        known_from: Where the columns are known from.
         tested: What it is tested with: `nsys` (the release itself), `exports` (real ones),
             `generated` (ours).
         capture_prefix: What the names of capture options begin with.

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import pandas as pd
 
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.outputs import Cells
 from nsys_llm.report.records import Tables
@@ -22,24 +23,6 @@ from nsys_llm.trace.wall import JobWalls, WallDetails, Walls
 Partial = TypeVar("Partial")
 Results = TypeVar("Results")
 Options = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class SecondLook:
-    """A table of what some ranks did in windows that only the other tables tell.
-
-    Both functions run in the process that was started; in between the ranks are read once more.
-
-    Attributes:
-        plan: Says where to look, of a recipe's partial, the ranks with GPU work, all tables but
-            findings, and the options: `windows`, by rank, see
-            `nsys_llm.analyses.timeline.step_lanes.LaneWindow`, and `engine`.
-        tabulate: Makes tables of the plan and of the lanes that were read, by rank; of a rank that
-            could not be read again there are none.
-    """
-
-    plan: Callable[[Any, Sequence[Rank], Tables, Options], Any]
-    tabulate: Callable[[Any, Mapping[RankKey, Any]], dict[str, pd.DataFrame]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +62,9 @@ class Analysis(Generic[Partial, Results]):
         matches_collectives: Whether it needs `DeviceWall.hidden` for that.
         collectives: The communication kernels in a partial, a `CollectivesPartial`; None for a
             recipe that keeps none.
-        second_look: See `SecondLook`; None for most recipes.
+        timeline: Makes the tables of what ranks did in windows that only the other tables tell, of
+            the ranks with GPU work, all tables but findings, and the ranks that were kept; None for
+            most recipes.
     """
 
     partial: type[Partial]
@@ -101,7 +86,10 @@ class Analysis(Generic[Partial, Results]):
     kernels_bound: Callable[[Tables], str | None] | None = None
     headline: Callable[[Tables], list[str]] | None = None
     collectives: Callable[[Results], Any] | None = None
-    second_look: SecondLook | None = None
+    timeline: (
+        Callable[[Results, Sequence[Rank], Tables, Options, KeptRanks], dict[str, pd.DataFrame]]
+        | None
+    ) = None
 
 
 def load_analysis(recipe: str) -> Analysis[Any, Any]:

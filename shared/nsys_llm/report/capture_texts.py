@@ -26,18 +26,22 @@ class Kind:
 
 #: By kind, in the order in which they are said.
 KINDS: Final[Mapping[str, Kind]] = {
-    "earlier_run": Kind(limits=True, follows="it is in no number; compare it with trace_diff"),
-    "segment": Kind(limits=False, follows="time between segments is in no number"),
+    "earlier_run": Kind(
+        limits=True, follows="it is left out of all numbers; compare it with trace_diff"
+    ),
+    "segment": Kind(limits=False, follows="the time between segments is left out"),
     "rank_twice": Kind(limits=True, follows="ranks are numbered by the order of their files"),
-    "shared_gpu": Kind(limits=False, follows="what another process runs there is no idle time"),
+    "shared_gpu": Kind(
+        limits=False, follows="time in which another process runs there is not idle"
+    ),
     "silent_processes": Kind(limits=True, follows="no rank can be compared with them"),
-    "silent_work": Kind(limits=True, follows="this process is in no number"),
+    "silent_work": Kind(limits=True, follows="this process is left out of all numbers"),
     "lost_work": Kind(limits=True, follows="what looks idle there may be none"),
-    "unawaited_work": Kind(limits=False, follows="this process is in no number"),
-    "broken_times": Kind(limits=True, follows="these operations are in no number"),
-    "unknown_table": Kind(limits=True, follows="what it holds is in no number"),
+    "unawaited_work": Kind(limits=False, follows="this process is left out of all numbers"),
+    "broken_times": Kind(limits=True, follows="these operations are left out"),
+    "unknown_table": Kind(limits=True, follows="its contents are left out"),
     "page_migrations": Kind(limits=False, follows="no call launches them"),
-    "cut_work": Kind(limits=False, follows="their work is in no number"),
+    "cut_work": Kind(limits=False, follows="their work is left out"),
     "nsys_message": Kind(limits=False, follows="it may be why work is missing"),
     "unknown_messages": Kind(limits=False, follows="nothing"),
 }
@@ -48,11 +52,11 @@ RULES: Final = rules_by_id(
         "earlier_run",
         scope="run",
         kind=CAPTURE,
-        title="{files_n:profile} {files_n:=is|are} of an earlier run and left out: all numbers are "
-        "of the newest run",
+        title="{files_n:profile} of an earlier run {files_n:=is|are} left out: all numbers "
+        "describe the newest run",
         details="{names}: the same program on the same GPUs, recorded before the others began.",
-        threshold="a profile ends before others begin that have its program and its GPU, or its "
-        "host and rank",
+        threshold="a profile ends before others with the same program and GPU, or the same host "
+        "and rank, begin",
         source=OURS,
         recommendation="Compare the runs with trace_diff[: {command}].",
         tables=("capture", "files"),
@@ -62,22 +66,22 @@ RULES: Final = rules_by_id(
         scope="run",
         kind=CAPTURE,
         title="{files_n:rank} {files_n:=was|were} recorded in {rows_n:segment}, read as one",
-        details="{names}: numbers are of all segments; the time between them is in none.",
-        threshold="profiles of one process, or of processes of one, were recorded one after the "
-        "other",
+        details="{names}: numbers cover all segments, without the time between them.",
+        threshold="profiles of one process, or of its children, were recorded one after the other",
         source=OURS,
-        recommendation="Give the profile of one segment to see that alone.",
+        recommendation="Pass the profile of one segment to see it alone.",
         tables=("capture",),
     ),
     Rule(
         "rank_twice",
         scope="run",
         kind=CAPTURE,
-        title="{files_n:profile} {files_n:=says|say} the rank of another one of the same job",
-        details="{names}: so ranks are numbered by the order of their files.",
-        threshold="two profiles of ranks that belong together say the same rank",
+        title="{files_n:profile} {files_n:=claims|claim} the rank of another profile of the same "
+        "job",
+        details="{names}: ranks are therefore numbered by the order of their files.",
+        threshold="two profiles of one job claim the same rank",
         source=OURS,
-        recommendation="Leave out what was recorded twice, or number the ranks with --rank-map.",
+        recommendation="Leave out the duplicate, or number the ranks with --rank-map.",
         tables=("capture", "files"),
     ),
     Rule(
@@ -86,11 +90,11 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         title="{processes_n:process|processes} {processes_n:=uses|use} a GPU at the same time as "
         "others",
-        details="{names}. Time in which another process runs there is `other process`: nobody's "
-        "idle time, and in no gain. Kernels that run at once slow each other down.",
-        threshold="two processes use the same GPU or slice of one, as far as profiles tell it",
+        details="{names}. Time in which another process runs there is `other process`. It is "
+        "not idle time and enters no gain. Kernels that run at once slow each other down.",
+        threshold="two processes use the same GPU or slice of one, as far as profiles show",
         source=OURS,
-        recommendation="Give each a GPU of its own to see what they cost each other.",
+        recommendation="Give each process its own GPU to see how much they cost each other.",
         tables=("capture", "wall"),
     ),
     Rule(
@@ -99,9 +103,9 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         title="{silent_n} of {all_n:process|processes} launched {launches_n:{unit}} that "
         "{launches_n:=was|were} not recorded",
-        details="The calls are there, and no row of their work.[ Nsight Systems itself says: "
+        details="The calls were recorded, but none of their work.[ Nsight Systems itself says: "
         "{reasons}.]{then} Processes: {names}.",
-        threshold="a process launched work that must have ended inside the capture, and has no row",
+        threshold="a process launched work that must have ended inside the capture, but has no row",
         source=OURS,
         recommendation="{advice}",
         record="--trace=cuda,nvtx --trace-fork-before-exec=true",
@@ -123,9 +127,9 @@ RULES: Final = rules_by_id(
         title="{lost_n:{unit}}{whose} {lost_n:=was|were} launched and not recorded"
         "[, on {lost_ranks_n:rank}][, between {first_ns} and {last_ns}]",
         details="Each must have ended before the capture did.[ Nsight Systems itself says: "
-        "{reasons}.] Idle time meanwhile is not recorded: it has no cause and no gain, and steps "
-        "with such launches are in no statistic. Processes: {names}.",
-        threshold="a launch left no row, and later work of its stream did, or was waited for",
+        "{reasons}.] Idle time meanwhile counts as not recorded, without a cause or a gain. "
+        "Steps with such launches enter no statistic. Processes: {names}.",
+        threshold="a launch left no row, although later work of its stream did, or was waited for",
         source=OURS,
         recommendation="{advice}",
         record="--cuda-flush-interval=100",
@@ -138,9 +142,9 @@ RULES: Final = rules_by_id(
         title="{count_n:launch|launches} of {processes_n:process|processes} without any row may "
         "have run only after the end of the capture",
         details="{names}: nothing in the capture waits for that work.",
-        threshold="a process launched work, has no row, and waits for none of it",
+        threshold="a process launched work, has no row, and never waits for it",
         source=OURS,
-        recommendation="If these processes work in the capture, record longer.",
+        recommendation="If these processes work during the capture, record longer.",
         tables=("capture",),
     ),
     Rule(
@@ -148,11 +152,11 @@ RULES: Final = rules_by_id(
         scope="run",
         kind=CAPTURE,
         title="{count_n:launch|launches} may have run only after the end of the capture",
-        details="{names}: nothing shows that this work had ended before. It is no part of any "
-        "number.",
+        details="{names}: nothing shows that this work ended earlier. It is left out of all "
+        "numbers.",
         threshold="a launch left no row, and nothing shows that its work ended in the capture",
         source=OURS,
-        recommendation="Nothing is wrong with that: a capture ends in the midst of work.",
+        recommendation="This is normal: a capture ends while work is queued.",
         tables=("capture",),
     ),
     Rule(
@@ -164,17 +168,16 @@ RULES: Final = rules_by_id(
         threshold="a row of GPU work is left out for its times",
         source=OURS,
         recommendation="Sums and counts lack these operations. Record again, with a newer Nsight "
-        "Systems where there is one.",
+        "Systems if possible.",
         tables=("capture",),
     ),
     Rule(
         "unknown_table",
         scope="run",
         kind=CAPTURE,
-        title="{count_n:table} of the export {count_n:=is|are} in a form that is not known here",
-        details="{names}: {kinds}. What they hold is in no number.",
-        threshold="a table that is named like one that is read, or payloads of NVTX in columns or "
-        "tables of their own",
+        title="{count_n:table} of the export {count_n:=has|have} an unknown form",
+        details="{names}: {kinds}. Their contents are left out.",
+        threshold="a table named like a known one, or NVTX payloads in separate columns or tables",
         source=OURS,
         recommendation="Export the profile with an older Nsight Systems, or update this package.",
         tables=("capture",),
@@ -183,13 +186,13 @@ RULES: Final = rules_by_id(
         "page_migrations",
         scope="run",
         kind=CAPTURE,
-        title="{count_n} copies are pages of unified memory that the driver moved",
+        title="{count_n} copies are page migrations of unified memory by the driver",
         details="No call launches them. {names}: {kinds}.",
         threshold="a copy is a migration of unified memory",
         source="CUPTI's copy kinds",
-        recommendation="Kernels wait for pages that are not there. Prefetch them "
-        "(cudaMemPrefetchAsync), advise where they are used (cudaMemAdvise), or keep the data in "
-        "device memory.",
+        recommendation="Kernels wait for missing pages. Prefetch them "
+        "(cudaMemPrefetchAsync), advise the driver where they are used (cudaMemAdvise), or keep "
+        "the data in device memory.",
         tables=("capture",),
     ),
 )

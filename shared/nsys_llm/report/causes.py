@@ -63,7 +63,8 @@ class Change:
             `wall`: of an operation, kernels, slow launches, stages, waits, a part of the host's;
             None else.
         sure_ns: The part of that time of which the change is known to gain; None: all of it.
-        wall_classes: Classes of the table `wall` that this time is in, of `unknown` and `roofline`.
+        wall_classes: Classes of the table `wall` that this time is in, where they are not those of
+            the kind.
         worst_pct: Share of the worst step that it takes there, 0 to 100; None where not known.
     """
 

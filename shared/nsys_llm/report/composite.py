@@ -17,7 +17,6 @@ from nsys_llm.report.part import finished
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import job_walls, prepared, run_tables
 from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes
-from nsys_llm.trace.statements import Statement
 from nsys_llm.trace.wall import WallKey
 
 
@@ -33,7 +32,10 @@ def composed(run: Run) -> Run:
     runs = {
         name: replace(
             part,
-            profiles=tuple(map(_with_statements, part.profiles, said)),
+            profiles=tuple(
+                replace(profile, statements=its)
+                for profile, its in zip(part.profiles, said, strict=True)
+            ),
             ranks=run.ranks,
             group_names=run.group_names,
         )
@@ -59,10 +61,6 @@ def _verdicts(runs: Sequence[Run]) -> Sequence[Any]:
     judge = best.analysis.rank_verdicts
     job = replace(jobs[0], details=details)
     return () if judge is None else judge(best.partial, job, best.options)
-
-
-def _with_statements(profile: ProfileOutcome, said: tuple[Statement, ...]) -> ProfileOutcome:
-    return replace(profile, statements=said)
 
 
 def _best(runs: Sequence[Run]) -> Run:

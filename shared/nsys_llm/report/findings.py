@@ -174,9 +174,7 @@ class Finding:
         change: What somebody would do; None where two runs measured what it is worth.
         price: What that gains, which `prices` computes; None where `kind` is not performance.
         specificity: How precisely it says why, see `Rule`.
-        ranks: All ranks that it is true of.
         rank: Which rank, where it is about one; of several the one with the largest gain.
-        device_id: Which device, where it is about one.
         name: Which kernel, category, API function or phase, as the tables have it.
         window_ns: Where to look: start and end in the clock of the rank's profile, as
             `--filter-time` takes them.

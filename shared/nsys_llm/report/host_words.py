@@ -239,7 +239,6 @@ def host_case(
     range is named if it has half of what is no start-up.
 
     Args:
-        waited: Of one GPU.
         lost_ns: All that the rule is about: also what no thread did, as the way to the GPU.
         span: All of the GPU's time.
 

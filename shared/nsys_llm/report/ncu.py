@@ -27,10 +27,6 @@ NCU_LABEL: Final = "Nsight Compute (counted from the start of the capture)"
 def ncu_commands(launches: NcuLaunches, ranks: Sequence[int]) -> list[str | None]:
     """Return the command that profiles each launch, without that of the application.
 
-    Args:
-        launches: Of several ranks.
-        ranks: That of each launch.
-
     Returns:
         None where the launch cannot be counted, or its function has no name or one that cannot be
         typed: characters of it control a terminal, hide or turn text around.

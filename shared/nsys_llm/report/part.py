@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 
+from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.report.findings import ordered
 from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.report import Report, all_findings, build_report, findings_table
@@ -24,7 +25,6 @@ class Part:
 
     Attributes:
         run: What was read, as this recipe sees it.
-        tables: All tables that its manifest declares.
     """
 
     run: Run
@@ -32,27 +32,25 @@ class Part:
     report: Report
 
 
-#: Makes tables of a run and of its other tables, reading some ranks once more.
-Look = Callable[[Run, Mapping[str, pd.DataFrame]], Mapping[str, pd.DataFrame]]
-
-
 def finished(
     run: Run,
-    look: Look | None = None,
+    kept: KeptRanks | None = None,
     tables: Mapping[str, pd.DataFrame] | None = None,
     every: Mapping[str, pd.DataFrame] | None = None,
 ) -> Part:
     """Return the results of a run that was mapped: tables, findings, report.
 
     Args:
-        look: Fills tables that `run_tables` leaves empty; None leaves them so.
+        kept: What a timeline is drawn from; None leaves it empty.
         tables: Those of `run_tables`, where they are made.
         every: In an overview those of all its recipes, which give the prices; what these make
             small stays listed.
     """
     tables = dict(run_tables(run) if tables is None else tables)
-    if look is not None:
-        tables |= look(run, tables)
+    if kept is not None and (timeline := run.analysis.timeline) is not None:
+        working = {rank.key for profile in run.profiles for rank in profile.ranks}
+        ranks = [rank for rank in run.ranks if rank.key in working]
+        tables |= timeline(run.partial, ranks, tables, run.options, kept)
     findings = all_findings(run, tables)
     if every is not None:
         findings = ordered(priced(findings, every))

@@ -22,14 +22,14 @@ _COLUMNS: Final = (
     *("about_ns", "bound_ns"),
 )
 _EVEN: Final = (
-    "Give every rank as much: sequences of like length in each batch, layers or experts spread "
-    "evenly."
+    "Give every rank the same amount of work: sequences of similar length in each batch, layers "
+    "or experts spread evenly."
 )
 _BALANCE: Final = "Balance requests over the data-parallel ranks."
 _rule: Final = partial(
     Rule,
     scope="rank",
-    threshold="of ranks that are equal one of a hundred jobs names any, and at least 1 % (5 % of "
+    threshold="beyond what one in a hundred jobs of equal ranks shows, and at least 1 % (5 % with "
     "fewer than 20 steps) beyond the median peer",
     source=OURS,
     tables=("rank_verdicts", "wall"),
@@ -44,7 +44,7 @@ RULES: Final = {
         _rule(
             id="profiler",
             title="The profiler makes {who} late",
-            recommendation="Without the profiler this waiting is not there: record fewer kinds of "
+            recommendation="This waiting disappears without the profiler. Record fewer kinds of "
             "events, or a shorter time, and compare.",
             kind=CAPTURE,
         ),
@@ -65,8 +65,8 @@ RULES: Final = {
             id="less_work",
             title="{Who} {have} less to compute in {less_steps_n} of {steps_n:step}"
             "[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
-            threshold="in 90 % of the steps: less than 70 % of the requests of the others and less "
-            "compute; where names tell no requests, in 20 steps and more, less than 70 % of their "
+            threshold="in 90 % of the steps: less than 70 % of the others' requests and less "
+            "compute; if names give no requests, over at least 20 steps: less than 70 % of their "
             "compute, or smaller grids in as many launches",
             recommendation=_EVEN,
             cases={
@@ -86,8 +86,8 @@ RULES: Final = {
             id="slow_gpu",
             title="{Gpu} is slow[: compute {more_pct} longer]"
             "[ for as many requests ({requests_n})]",
-            recommendation="Look at its clocks, temperature, power limit and other processes on "
-            "it; swap the GPU to see whether the slowness moves with it.",
+            recommendation="Check its clocks, temperature, power limit and other processes on "
+            "it. Swap the GPU to see whether the slowness moves with it.",
         ),
         _rule(
             id="slow_host",
@@ -98,23 +98,23 @@ RULES: Final = {
         _rule(
             id="late_host",
             title="Rank {rank}'s host launches late[ on GPU {gpu}]: {late_ns} a step",
-            recommendation="See what its threads do before they launch: other processes on its "
+            recommendation="Check what its threads do before they launch: other processes on its "
             "cores, NUMA placement, data loading, garbage collection.",
         ),
         _rule(
             id="late",
             title="{Who} comes late to collectives: {late_ns} a step",
-            recommendation="Its compute time is that of its peers. `idle_gaps` tells what its "
-            "host did meanwhile, where API calls are recorded.",
+            recommendation="It computes as long as its peers. `idle_gaps` shows what its "
+            "host did meanwhile, if API calls were recorded.",
         ),
         _rule(
             id="pauses",
             title="{Who} comes late in {late_steps_n} of {steps_n:step}"
             "[: {late_ns} a step on average]",
-            recommendation="Look at what its host does in these steps: data loading, checkpoints, "
+            recommendation="Check what its host does in these steps: data loading, checkpoints, "
             "garbage collection.",
             threshold="steps later than five times the median step hold half of its lateness, "
-            "worth 3 % of the span",
+            "and that is worth 3 % of the span",
             cases={
                 "few": Case(
                     title="{Who} comes late in {late_steps_n} of {steps_n:step}"

@@ -149,11 +149,7 @@ def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFr
 
 
 def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Report:
-    """Put together what a run tells.
-
-    Args:
-        findings: In order, see `all_findings`.
-    """
+    """Put together what a run tells."""
     sided, analysis = run.manifest.sided, run.analysis
     # Optional ones that are empty are left out.
     sections = [

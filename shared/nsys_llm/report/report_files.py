@@ -48,7 +48,7 @@ def write_run(
     summary, reports = write_report(folder, report, results, console, html=html)
     written |= reports
     if run.manifest.metrics:
-        summary = (*summary, *decide(folder, run.manifest, tables, code, report.answer, console))
+        summary = (*summary, *decide(folder, run, tables, code, report.answer, console))
         written[VERDICT_NAME] = "Verdict"
     return summary, written
 

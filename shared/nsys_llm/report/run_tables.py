@@ -14,7 +14,7 @@ from nsys_llm.report.grouping import grouped
 from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
 from nsys_llm.report.wall import wall_rows
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.wall import UNREAD_N, JobWalls, WallDetails
@@ -146,14 +146,10 @@ def _earlier_rows(profiles: Sequence[ProfileOutcome]) -> list[dict[str, Any]]:
 def _absent_rows(absent: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
     reason = "no profile of this rank was given"
     rows = [
-        {"run": side, "Rank": number, "File": _absent_label(side, number)}
+        {"run": side, "Rank": number, "File": f"({f'{side} rank {number}'.strip()})"}
         for side, number in absent
     ]
     return [{**row, "status": "absent", "reason": reason} for row in rows]
-
-
-def _absent_label(side: str, number: int) -> str:
-    return f"({side} rank {number})" if side else f"(rank {number})"
 
 
 def _coverage_rows(run: Run) -> list[dict[str, Any]]:
@@ -184,6 +180,5 @@ def job_walls(run: Run) -> JobWalls:
     if run.analysis.wall_details is not None:
         options = {**run.options, UNREAD_N: run.unread_n}
         details = run.analysis.wall_details(run.partial, mapped, walls, options)
-    engine = run.options.get("engine", "auto")
-    rules = load_rules(detect_engine(names) if engine == "auto" else engine)
+    rules = rules_for(names, run.options.get("engine", "auto"))
     return JobWalls(mapped, walls, details, rules)

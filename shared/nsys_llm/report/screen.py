@@ -43,7 +43,6 @@ class Screen:
         facts: GPUs, their time, steps: `2 GPUs, 300 ms each, 17 layers, 17.74 ms a layer`.
         whole_ns: A mean step, or where there are none the longest span of a GPU.
         whole: What that is: `a layer`, `of one GPU`.
-        by_step: Whether it is a step.
         trust: The remark on the capture that qualifies most of the rest, as prose; empty if none.
         subject: What was read, by name.
         lines: What recipes tell besides, a line each, as prose.

@@ -58,16 +58,12 @@ def signed_ns(ns: float) -> str:
     return f"{'+' if ns > 0 else ''}{format_ns(ns)}"
 
 
-def _more_or_less(more_pct: float) -> str:
-    return f"{format_percent(abs(more_pct))} {'less' if more_pct < 0 else 'more'}"
-
-
 _OF_WORD: Final[Mapping[str, Callable[[Any], str]]] = {
     "quoted": quoted,
     "instant": format_instant,
     "change": format_change,
     "signed": signed_ns,
-    "more": _more_or_less,
+    "more": lambda pct: f"{format_percent(abs(pct))} {'less' if pct < 0 else 'more'}",
 }
 
 

@@ -12,8 +12,8 @@ import pandas as pd
 from nsys_llm import __version__
 from nsys_llm.core.console import Console, escaped_lines
 from nsys_llm.core.errors import ExitCode
-from nsys_llm.manifest.gates import FAIL, NOT_COMPARABLE
-from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.manifest.gates import FAIL, NOT_COMPARABLE, PROBABLY_FAIL, blocks
+from nsys_llm.report.run import Run
 
 VERDICT_NAME: Final = "verdict.json"
 
@@ -26,8 +26,8 @@ _WORDS: Final = {
 _BLOCKING: Final = ("all", "totals", "per_step")
 
 
-def gated(code: ExitCode, gates: pd.DataFrame) -> ExitCode:
-    """Return how a run ends that would end with `code` but for its gates.
+def gated(code: ExitCode, gates: pd.DataFrame, gate_if: str) -> ExitCode:
+    """Return how a run ends that would end with `code` but for its gates; `gate_if` as typed.
 
     What is incomplete or not comparable weighs more than what failed.
     """
@@ -36,41 +36,45 @@ def gated(code: ExitCode, gates: pd.DataFrame) -> ExitCode:
         return code
     if NOT_COMPARABLE in results:
         return ExitCode.INCOMPLETE
-    return ExitCode.GATE_FAILED if FAIL in results else ExitCode.DONE
+    return ExitCode.GATE_FAILED if blocks(results, gate_if) else ExitCode.DONE
 
 
 def decide(
     folder: Path,
-    manifest: Manifest,
+    run: Run,
     tables: Mapping[str, pd.DataFrame],
     code: ExitCode,
     answer: str,
     console: Console,
 ) -> list[str]:
     """Write verdict.json, show each gate that did not pass, and return the lines of the summary."""
-    record = _record(manifest, tables, code, answer)
+    record = _record(run.manifest.name, tables, code, answer)
     text = escaped_lines(json.dumps(record, indent=2, ensure_ascii=False)) + "\n"
     (folder / VERDICT_NAME).write_text(text, encoding="utf-8")
-    words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided"}
+    words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided",
+             PROBABLY_FAIL: "gate probably failed"}  # fmt: skip
     for gate in record["gates"]:
-        if gate["result"] in words:
-            console.error(f"{words[gate['result']]}: {_gate_text(gate)}")
+        if (result := gate["result"]) in words:
+            is_said = result == PROBABLY_FAIL and not blocks([result], run.options["gate_if"])
+            (console.warn if is_said else console.error)(f"{words[result]}: {_gate_text(gate)}")
     lines = _lines(record)
     return ["", *lines] if lines else []
 
 
 def _record(
-    manifest: Manifest, tables: Mapping[str, pd.DataFrame], code: ExitCode, answer: str
+    recipe: str, tables: Mapping[str, pd.DataFrame], code: ExitCode, answer: str
 ) -> dict[str, Any]:
     """Return what verdict.json holds; its keys are those that the manifest explains."""
     gates, comparability = tables["gates"], tables["comparability"]
-    undecided = bool((gates["result"] == NOT_COMPARABLE).any())
-    word = _WORDS.get(code, "fault")
-    if code is ExitCode.INCOMPLETE and not undecided:
+    results, word = set(gates["result"]), _WORDS.get(code, "fault")
+    if code is ExitCode.INCOMPLETE and NOT_COMPARABLE not in results:
         word = "incomplete"
+    is_decided = code in (ExitCode.DONE, ExitCode.GATE_FAILED)
+    if is_decided and {FAIL, PROBABLY_FAIL} & results == {PROBABLY_FAIL}:
+        word = PROBABLY_FAIL
     return {
         "format": _FORMAT,
-        "recipe": manifest.name,
+        "recipe": recipe,
         "version": __version__,
         "exit_code": int(code),
         "verdict": word if len(gates) else "none",
@@ -92,8 +96,11 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
         f"{sum(gate['result'] == result for gate in record['gates'])} {result}"
         for result in dict.fromkeys(gate["result"] for gate in record["gates"])
     ]
-    ending = f"{record['verdict']} (exit {record['exit_code']}), {', '.join(counts)}"
-    return [f"Gates: {ending}", *lines]
+    word, exits = record["verdict"], f"exit {record['exit_code']}"
+    if word == PROBABLY_FAIL and not record["exit_code"]:
+        lines.append("  --gate-if probably ends such a run with exit 1")
+    ending = f"{word[:-1]}; {exits})" if word == PROBABLY_FAIL else f"{word} ({exits})"
+    return [f"Gates: {ending}, {', '.join(counts)}", *lines]
 
 
 def _gate_text(gate: Mapping[str, Any]) -> str:

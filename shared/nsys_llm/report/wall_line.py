@@ -186,7 +186,9 @@ def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
     ranked = sorted(groups.items(), key=lambda item: -item[1])
     whole = sum(details.values())
     least = max(_NOTHING_PCT, _PART_OF_CLASS * whole)
-    reported = [f"{group} {share:.1f}" for group, share in ranked if share >= least]
+    # Code is loaded in any step; what comes before the first one is a class by itself.
+    words = {START_UP: "code loading"}
+    reported = [f"{words.get(name, name)} {share:.1f}" for name, share in ranked if share >= least]
     inside = f" ({', '.join(reported)})" if reported else ""
     return WallPart(CLASS_WORDS.get(name, name), whole, inside)
 

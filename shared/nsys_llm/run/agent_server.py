@@ -250,7 +250,6 @@ def _fitted(record: Mapping[str, Any], rows: str, rest: str) -> str:
     Args:
         rows: Name of a list in it, of which as many are kept as fit, one at least where there is
             one; texts are cut only where not even one fits.
-        rest: Where the others are.
     """
     record = _told_names(record)
     every = record[rows]

@@ -161,6 +161,13 @@ def _add_trend(command: argparse.ArgumentParser) -> None:
         "and by more than their noise: step:+3%%, idle:+1ms. Repeatable; @FILE reads a file.",
     )
     command.add_argument(
+        "--gate-if",
+        choices=("sure", "probably"),
+        default="sure",
+        help="How sure a failed gate has to be for exit 1: with fewer than 3 runs before the "
+        "newest it is fail (probably). Default: sure.",
+    )
+    command.add_argument(
         "--output",
         metavar="DIR",
         help="New folder for trend.parquet, trend.html and verdict.json.",

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from nsys_llm.analyses.steps.of_job import with_agreed_warmup
+from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.capture.runs import members_of, profiles_beside, without_earlier_runs
 from nsys_llm.capture.segments import FoundSegments, find_segments
 from nsys_llm.core.console import Console
@@ -17,7 +18,6 @@ from nsys_llm.profile.segments import SEGMENTS
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.run import Run
 from nsys_llm.run.executors import Executor, chunked
-from nsys_llm.run.second_look import FirstRead
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
@@ -66,13 +66,13 @@ def map_run(
     executor: Executor,
     console: Console,
     nsys: str | None = None,
-    first: FirstRead | None = None,
+    kept: KeptRanks | None = None,
 ) -> Run:
     """Map all profiles, or those ranks that --ranks asks for, and number the ranks.
 
     Args:
         nsys: The `nsys` to export with; None: the one that is found.
-        first: Keeps what a second look needs; None where workers read, or nothing looks again.
+        kept: Keeps what a timeline is drawn from; None where none is.
     """
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
@@ -82,7 +82,12 @@ def map_run(
     def reduced(
         options: Mapping[str, Any], only: frozenset[RankKey] | None, done: Callable[[int], None]
     ) -> MapResult:
-        mapper = _mapper(manifest.name, {**options, "nsys": nsys}, only, first)
+        mapper = partial(
+            map_profiles, recipe=manifest.name, options={**options, "nsys": nsys}, only=only
+        )
+        if kept is not None and kept.here:
+            kept.expect([profile.path for profile in chosen])
+            mapper = partial(mapper, keep=kept.keep)
         merge = partial(merge_results, recipe=manifest.name)
         return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
 
@@ -121,24 +126,12 @@ def map_run(
     )
 
 
-def _mapper(
-    recipe: str,
-    options: Mapping[str, Any],
-    only: frozenset[RankKey] | None,
-    first: FirstRead | None,
-) -> Callable[[Sequence[ProfileInput]], MapResult]:
-    mapper = partial(map_profiles, recipe=recipe, options=options, only=only)
-    return mapper if first is None else partial(mapper, keep=first.keep)
-
-
 @dataclass(frozen=True)
 class _Newest:
     """What profiles are, from all of them together: segments of one, earlier runs, neighbours.
 
     Attributes:
-        options: For workers.
         result: The profiles of the newest run, segments as one.
-        is_decided: Whether it is known.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -26,8 +26,7 @@ from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, wri
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
 from nsys_llm.run.rank_axes import Axis, rank_axes
-from nsys_llm.run.read_again import RankAgain, ranks_again, read_again
-from nsys_llm.trace.filters import unfiltered
+from nsys_llm.run.read_again import read_again
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
 from nsys_llm.trace.timeline import Track
@@ -89,16 +88,14 @@ def write_perfetto(
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
     others = _Others.of(run, tables, there)
     timelines = _Timelines(run, shown, findings, others, rank_axes(others.clock, tables, shown))
-    again = ranks_again(run, {rank.key: place for place, rank in enumerate(shown)})
-    options = unfiltered(run.options)
     traced: list[TracedRank] = []
     failed: dict[str | None, None] = {}
-    for seen in read_again(again, timeline_reads(), options, timelines.of):
+    for made, reason in read_again(run, shown, timeline_reads(), timelines.of):
         timelines.left_n -= 1
-        if seen.made is not None:
-            traced.append(seen.made)
+        if made is not None:
+            traced.append(made)
         else:
-            failed[seen.reason] = None
+            failed[reason] = None
     remarks = timelines.remarks(len(there) - len(shown))
     write_trace(folder / TRACE_NAME, traced, remarks)
     for reason in failed:
@@ -160,9 +157,8 @@ class _Timelines:
             windows[axis.name].append(axis.window(window))
         return windows
 
-    def of(self, again: RankAgain, view: RankView) -> TracedRank:
-        """Return a rank in the windows that are wanted of it; `wanted` is its place."""
-        rank = self._shown[again.wanted]
+    def of(self, rank: Rank, view: RankView) -> TracedRank:
+        """Return a rank in the windows that are wanted of it."""
         axis = self._axes[rank.file]
         most = (MOST_EVENTS - self._events_n) // self.left_n
         wanted = self._wanted(axis, view.steps)
@@ -178,7 +174,7 @@ class _Timelines:
         side = f"{rank.key.side} " if rank.key.side else ""
         says = f", {axis.says}" if axis.says else ""
         label = f"{side}rank {rank.number} ({rank.file}){says}"
-        return TracedRank(again.wanted + 1, label, axis.on_axis, timeline)
+        return TracedRank(self._shown.index(rank) + 1, label, axis.on_axis, timeline)
 
     def _wanted(self, axis: Axis, steps: Steps | None) -> list[Window]:
         """Return the windows of a rank in its clock; of each axis the first says the steps."""
@@ -191,11 +187,7 @@ class _Timelines:
         return [axis.own_window(window) for window in windows] or [(None, None)]
 
     def remarks(self, not_shown_n: int) -> list[str]:
-        """Return what is not in the file and how to see it.
-
-        Args:
-            not_shown_n: Ranks that were not to be shown.
-        """
+        """Return what is not in the file and how to see it."""
         said = []
         if not_shown_n:
             ranks = counted(not_shown_n, "rank")

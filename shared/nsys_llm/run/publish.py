@@ -62,7 +62,6 @@ class OutputFolder:
     Leaving the block without `publish` removes everything that was written.
 
     Attributes:
-        path: Where to write.
         final: Where the folder will stand.
         on_published: Is told where it stands, as soon as it does.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nsys_llm import __version__
+from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.manifest.manifest import load_manifest
@@ -33,7 +34,6 @@ from nsys_llm.run.parts import (
     write_parts,
 )
 from nsys_llm.run.publish import OutputFolder
-from nsys_llm.run.second_look import FirstRead, look_again
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.trace.unmatched import refuse_unmatched
 from nsys_llm.view.text import counted
@@ -71,16 +71,17 @@ def run_recipe(
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
         drawing.import_meanwhile()
-        first = _first_read(recipe, len(inputs.profiles), executor)
-        run = map_run(manifest, inputs, options, executor, console, nsys, first)
+        draws = load_analysis(recipe).timeline is not None
+        kept = KeptRanks(here=executor.in_process) if draws else None
+        run = map_run(manifest, inputs, options, executor, console, nsys, kept)
         _show_exports(run, console)
         _show_failures(run, console, reported_side)
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
         code = _exit_code(run, console, reported_side)
-        results = _results(run, first, executor, console)
+        results = finished(composed(anonymous(run) if run.options["anonymize"] else run), kept)
         if manifest.metrics:
-            code = gated(code, results.tables["gates"])
+            code = gated(code, results.tables["gates"], options["gate_if"])
         if compares:
             other, compared = run_compared(folder.path, given, executor, console)
             code = max(code, other)
@@ -92,19 +93,6 @@ def run_recipe(
             folder.on_published = partial(setattr, console, "results")
         place = folder.publish(record)
     return RunOutcome(code, place, summary)
-
-
-def _first_read(recipe: str, profiles_n: int, executor: Executor) -> FirstRead | None:
-    looks_again = executor.in_process and load_analysis(recipe).second_look is not None
-    return FirstRead(profiles_n) if looks_again else None
-
-
-def _results(run: Run, first: FirstRead | None, executor: Executor, console: Console) -> Part:
-    if run.options["anonymize"]:
-        run = anonymous(run)
-    run = composed(run)
-    look = partial(look_again, first=first, executor=executor, console=console)
-    return finished(run, None if run.analysis.second_look is None else look)
 
 
 def _write(

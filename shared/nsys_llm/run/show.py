@@ -159,9 +159,7 @@ class ShownRows:
     """Rows and columns of a table.
 
     Attributes:
-        frame: The rows, with all columns.
         fields: All columns, with units and meanings.
-        columns: Those to show.
         why_empty: Why there are no rows; None where there are some.
     """
 

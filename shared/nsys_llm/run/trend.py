@@ -2,19 +2,16 @@
 
 Read are report.json and ranks.parquet of results of llm_overview, and no profiles. Step time is
 the mean of the steps of each GPU, then of the GPUs. The band of a run is the 95 % prediction
-interval of one more value after those of the last runs before it that are comparable: mean +-
-t(0.975, n - 1) s sqrt(1 + 1/n), with s their standard deviation. Source: G. J. Hahn, W. Q. Meeker,
-Statistical Intervals (1991), chapter 4.
+interval of one more value after those of the last runs before it that are comparable.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Final
 
 import pandas as pd
@@ -26,13 +23,15 @@ from nsys_llm.manifest.gates import (
     FAIL,
     NOT_COMPARABLE,
     PASS,
+    PROBABLY_FAIL,
     Gate,
     Judgement,
+    blocks,
     gate_texts,
     judge,
     parse_gates,
 )
-from nsys_llm.numeric.two_samples import student_quantile
+from nsys_llm.numeric.two_samples import LEAST_RUNS, prediction_half
 from nsys_llm.report.findings import PERFORMANCE
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run_record import REPORT_NAME
@@ -48,8 +47,6 @@ _RECIPE: Final = "llm_overview"
 FASTER, SLOWER, SAME, UNCERTAIN = "FASTER", "SLOWER", "SAME", "UNCERTAIN"
 #: A smaller change of a step is none, however quiet the runs before (as in trace_diff), in percent.
 _LEAST_PCT: Final = 1.0
-#: Fewer runs tell no band.
-_LEAST_RUNS: Final = 3
 #: Options that choose another part of a run.
 _SELECTING: Final = (
     *("filter_time", "filter_nvtx", "filter_projected_nvtx", "step", "step_kernel", "steps"),
@@ -118,10 +115,7 @@ class Band:
         n = len(values_ns)
         if not n:
             return None
-        half_ns = None
-        if n >= _LEAST_RUNS:
-            half_ns = student_quantile(0.975, n - 1) * stdev(values_ns) * math.sqrt(1 + 1 / n)
-        return cls(n, fmean(values_ns), half_ns)
+        return cls(n, fmean(values_ns), prediction_half(values_ns))
 
     def verdict(self, value_ns: float) -> str:
         """Return the word on a run that takes so long."""
@@ -150,7 +144,7 @@ def trend(given: Mapping[str, Any], console: Console) -> RunOutcome:
     results = [load(folder) for folder in folders]
     table = declared_frame(TABLE, _table(results, given["last"]))
     judgements = [(gate, _judged(table, gate, given["last"])) for gate in gates]
-    code = _code(results[-1], [judgement.result for _, judgement in judgements])
+    code = _code(results[-1], [told.result for _, told in judgements], given["gate_if"])
     verdict = verdict_line(table)
     gate_lines = [f"  {told.result}  {_told(gate, told)}" for gate, told in judgements]
     console.show(*_screen(table), "", verdict, *gate_lines)
@@ -303,6 +297,9 @@ def _judged(table: pd.DataFrame, gate: Gate, last_n: int) -> Judgement:
         return Judgement(PASS, judgement.allowed, "above the limit, but within the noise band")
     if judgement.result == FAIL:
         reason = f"{format_ns(band.mean_ns)} -> {format_ns(values_ns[-1])}"
+        if band.half_ns is None:
+            few = f"{reason}; fewer than {LEAST_RUNS} runs before it tell no noise"
+            return Judgement(PROBABLY_FAIL, judgement.allowed, few)
         return Judgement(FAIL, judgement.allowed, reason)
     return judgement
 
@@ -311,11 +308,11 @@ def _told(gate: Gate, judgement: Judgement) -> str:
     return f"{gate.text}: {judgement.reason}" if judgement.reason else gate.text
 
 
-def _code(newest: Result, judged: Sequence[str]) -> ExitCode:
+def _code(newest: Result, judged: Sequence[str], gate_if: str) -> ExitCode:
     """Return the exit code, as trace_diff has it: what is not comparable weighs most."""
     if newest.report["exit_code"] == ExitCode.INCOMPLETE or NOT_COMPARABLE in judged:
         return ExitCode.INCOMPLETE
-    return ExitCode.GATE_FAILED if FAIL in judged else ExitCode.DONE
+    return ExitCode.GATE_FAILED if blocks(judged, gate_if) else ExitCode.DONE
 
 
 def verdict_line(table: pd.DataFrame) -> str:
@@ -327,7 +324,7 @@ def verdict_line(table: pd.DataFrame) -> str:
     unit, runs_n = newest["unit"], int(newest["band_n"])
     change = f"{format_ns(newest['mean_ns'])} -> {format_ns(newest['step_ns'])} a {unit}"
     if pd.isna(newest["band_low_ns"]):
-        band = f"{_LEAST_RUNS} comparable runs before it tell a noise band, here are {runs_n}"
+        band = f"{LEAST_RUNS} comparable runs before it tell a noise band, here are {runs_n}"
     else:
         low, high = (format_ns(newest[name]) for name in ("band_low_ns", "band_high_ns"))
         band = f"noise band of the last {runs_n}: {low} to {high}"

@@ -30,10 +30,6 @@ def write_trend(
     """Write a new folder, whole or not at all, and return it.
 
     Args:
-        output: As --output takes it.
-        declared: The table.
-        table: Its rows.
-        verdict: What verdict.json holds.
         parts: Columns that the figure stacks, a bar a run.
 
     Raises:

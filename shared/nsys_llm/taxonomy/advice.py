@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 
 from nsys_llm.taxonomy.data_files import data_file
@@ -15,15 +16,28 @@ def advice_on(**known: str | None) -> str | None:
         known: What is known of it, by the keys of the table; a key that is not, or is None, matches
             nothing.
     """
-    for when, advice in _rows():
+    return _first(known)[1]
+
+
+def advised_name(**known: str | None) -> str | None:
+    """Return the name of that row."""
+    return _first(known)[0]
+
+
+def _first(known: Mapping[str, str | None]) -> tuple[str | None, str | None]:
+    for name, when, advice in _rows():
         if all(known.get(key) and pattern.search(known[key] or "") for key, pattern in when):
-            return advice
-    return None
+            return name, advice
+    return None, None
 
 
 @cache
-def _rows() -> tuple[tuple[tuple[tuple[str, re.Pattern[str]], ...], str], ...]:
+def _rows() -> tuple[tuple[str, tuple[tuple[str, re.Pattern[str]], ...], str], ...]:
     return tuple(
-        (tuple((k, re.compile(v, re.IGNORECASE)) for k, v in row["when"].items()), row["advice"])
+        (
+            row["name"],
+            tuple((k, re.compile(v, re.IGNORECASE)) for k, v in row["when"].items()),
+            row["advice"],
+        )
         for row in data_file("advice")["rows"]
     )

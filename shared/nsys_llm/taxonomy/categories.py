@@ -153,6 +153,11 @@ def load_rules(engine: str) -> RuleSet:
     return RuleSet(engine, tuple(_rule(entry) for entry in entries))
 
 
+def rules_for(names: Iterable[str], engine: str = "auto") -> RuleSet:
+    """Return the effective rules of an engine; `auto` is the one whose kernels these are."""
+    return load_rules(detect_engine(names) if engine == "auto" else engine)
+
+
 @cache
 def load_categories() -> tuple[Category, ...]:
     """Return all categories that rules may give, in the order in which to show them."""

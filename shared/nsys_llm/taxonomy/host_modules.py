@@ -13,6 +13,8 @@ OTHER: Final = "other"
 KERNEL: Final = "kernel"
 UNRESOLVED: Final = "unresolved"
 _COLLECTS: Final = re.compile(r"gc_collect|_PyGC|deduce_unreachable|subtract_refs|visit_decref")
+#: Compilers that run inside of a process.
+_COMPILES: Final = re.compile(r"/(?:lib)?(?:triton|nvrtc|nvptxcompiler|nvJitLink|LLVM)[^/]*\.so")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -24,6 +26,11 @@ def module_class(path: str) -> str:
 def collects_garbage(function: str) -> bool:
     """Return whether a function is one of CPython's garbage collection."""
     return _COLLECTS.search(function) is not None
+
+
+def compiles(path: str) -> bool:
+    """Return whether a file of a stack is a compiler's."""
+    return _COMPILES.search(path) is not None
 
 
 @cache

@@ -62,6 +62,7 @@ CAUSE_NAMES: Final = tuple(CAUSES)
 
 _CODES: Final = {name: code for code, name in enumerate(CAUSE_NAMES)}
 
+ALLOC: Final = _CODES["alloc"]
 MODULE_LOAD: Final = _CODES["module_load"]
 BACK_PRESSURE: Final = _CODES["back_pressure"]
 HOST_NO_CUDA: Final = _CODES["host_no_cuda"]

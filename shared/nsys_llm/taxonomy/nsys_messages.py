@@ -14,7 +14,6 @@ class Message:
     """A message that is known.
 
     Attributes:
-        says: What it says, as a clause.
         advice: What to do where work is missing; empty where it is no reason for that.
         record: Flags of `nsys profile` for it, and nothing else.
     """

@@ -93,7 +93,6 @@ class Composition:
         c_sk: Sum of the keys that these look at, the new tokens included; `g_sk` likewise.
         c_sqsq: Sum of the squares of new tokens; `g_sqsq` likewise.
         c_sqsk: Sum of new tokens times keys; `g_sqsk` likewise.
-        gen_reqs: Requests that generate.
         gen_tokens: Tokens that these compute: more than requests where drafts are verified. As
             many as requests where only those are told and no draft exists.
         others: What the name tells besides: numbers by name, such as `reqs` of both kinds together.

@@ -11,7 +11,7 @@ import numpy as np
 from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.demo_model import RankSet
 from nsys_llm.testing.demo_steps import SYNC_COPY_BYTES, run_step
-from nsys_llm.testing.demo_workload import BATCH_1, BATCH_16, Workload
+from nsys_llm.testing.demo_workload import BATCH_1, BATCH_16
 from nsys_llm.testing.trace_bulk import BulkTraceBuilder
 from nsys_llm.testing.trace_export import Cells
 
@@ -22,8 +22,15 @@ DECODE_STEPS: Final = 24
 _FIRST_PID: Final = 4101
 _WATCHDOG, _PROFILER = 70, 71
 
-#: How much longer the kernels of each rank take; rank 2's GPU is throttled.
+#: How much longer the kernels of each rank take; rank 2's GPU is throttled, and healed.
 SLOWNESS: Final = (1.0, 1.003, 1.22, 0.998)
+HEALED: Final = (1.0, 1.003, 1.001, 0.998)
+#: Runs by the name of their folder.
+_RUNS: Final = {
+    "baseline": (BATCH_1, SLOWNESS),
+    "after": (BATCH_16, SLOWNESS),
+    "after_fix": (BATCH_1, HEALED),
+}
 #: When each rank's capture starts after the first one's, and how wrong its wall clock is, ns.
 _CAPTURE_STARTS_NS: Final = (0, 1_310_000, 420_000, 2_050_000)
 _CLOCK_ERRORS_NS: Final = (0, 700, -400, 250)
@@ -46,11 +53,13 @@ class DemoSet:
 
     Attributes:
         baseline: One SQLite export per rank, in the order of ranks.
-        after: The same of the later run.
+        after: The same of a later run, which has other work.
+        after_fix: The same of a later run of the same work, with a GPU repaired.
     """
 
     baseline: tuple[Path, ...]
     after: tuple[Path, ...]
+    after_fix: tuple[Path, ...]
 
 
 class _DemoReport(BulkTraceBuilder):
@@ -89,10 +98,12 @@ class _DemoReport(BulkTraceBuilder):
 
 
 def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
-    """Write two runs of a server on four GPUs: `baseline/` with batch 1 and `after/` with 16.
+    """Write three runs of a server on four GPUs, of which one is slow.
+
+    `baseline/` has batch 1, `after/` 16; `after_fix/` is the baseline again, its slow GPU healed.
 
     Args:
-        folder: Where to; the two folders in it must not exist.
+        folder: Where to; the three folders in it must not exist.
         scale: Number of decode steps relative to the full set.
 
     Raises:
@@ -100,27 +111,22 @@ def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
     """
     steps = steps_of(scale)
     runs = {}
-    for number, (name, workload) in enumerate({"baseline": BATCH_1, "after": BATCH_16}.items()):
-        ranks = _simulate(workload, steps, seed=number)
+    for number, (name, (workload, slowness)) in enumerate(_RUNS.items()):
+        ranks = RankSet(np.random.default_rng(number), np.array(slowness))
+        for step in range(steps):
+            run_step(ranks, workload, step, steps)
         (folder / name).mkdir(parents=True, exist_ok=True)
         epoch_ns = 1_760_000_000_000_000_000 + number * 3_600_000_000_000
         runs[name] = tuple(
             _report(ranks, rank, epoch_ns).write_sqlite(folder / name / f"rank{rank}.sqlite")
             for rank in range(RANKS)
         )
-    return DemoSet(runs["baseline"], runs["after"])
+    return DemoSet(**runs)
 
 
 def steps_of(scale: float) -> int:
     """Return how many steps each rank of a set of this size has."""
     return 1 + max(round(DECODE_STEPS * scale), 12)
-
-
-def _simulate(workload: Workload, steps: int, *, seed: int) -> RankSet:
-    ranks = RankSet(np.random.default_rng(seed), np.array(SLOWNESS))
-    for step in range(steps):
-        run_step(ranks, workload, step, steps)
-    return ranks
 
 
 def _report(ranks: RankSet, rank: int, epoch_ns: int) -> BulkTraceBuilder:

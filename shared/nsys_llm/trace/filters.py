@@ -39,7 +39,6 @@ class OpLaunches:
     Attributes:
         start_ns: Start of the operation on the GPU.
         at_ns: Start of the launching call; meaningless where `known` is False.
-        thread: globalTid of that call.
     """
 
     start_ns: IntArray
@@ -150,7 +149,6 @@ def select(
     """Apply the filter options to the operations of one process.
 
     Args:
-        launches: All operations of the process.
         ranges: Its NVTX ranges; None if no option needs them.
         options: filter_time, filter_nvtx, filter_projected_nvtx, steps, skip_warmup; phase and
             what a step is are in the next two already.
@@ -280,14 +278,10 @@ def numbers_there(option: str, options: Mapping[str, Any], there_n: int) -> str:
         kind, where = "step", ""
     else:
         typed, kind, where = str(options[option]), "instance", " per thread"
-    line = f"{_flag(option)} '{typed}': there"
+    line = f"--{option.replace('_', '-')} '{typed}': there"
     if there_n > 1:
         return f"{line} are {there_n} {kind}s (0 to {there_n - 1}{where})"
     return f"{line} is 1 {kind} (0{where})" if there_n else f"{line} are no {kind}s"
-
-
-def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"
 
 
 def _time_window(given: Sequence[int | None] | None, launches: OpLaunches) -> IntArray | None:

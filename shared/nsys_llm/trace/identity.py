@@ -131,7 +131,6 @@ def read_rank_map(path: str, text: str, labels: Sequence[str]) -> dict[tuple[str
 
     Args:
         path: The CSV file. Its `file` cells are labels or file names, with or without suffix.
-        text: What stands in it.
 
     Raises:
         UsageError: It lacks a column or a number, or leaves out a profile.
@@ -239,7 +238,7 @@ def _rules(
     rules.append(("mpi_ranks", _mpi_rank))
     # These give all processes of a profile one number, so they decide only where each has one.
     rules += [(f"env:{name}", _by_variable(name)) for name in RANK_VARIABLES]
-    rules.append(("file_name", _rank_in_name))
+    rules.append(("file_name", lambda entry: _rank_in_file_name(entry.key.path)))
     rules.append((_INDEX, lambda entry: position[entry.key]))
     return rules
 
@@ -274,10 +273,6 @@ def _mpi_rank(entry: RankEntry) -> int | None:
 
 def _by_variable(name: str) -> _Rule:
     return lambda entry: entry.facts.rank_variables.get(name) if entry.facts else None
-
-
-def _rank_in_name(entry: RankEntry) -> int | None:
-    return _rank_in_file_name(entry.key.path)
 
 
 def _rank_in_file_name(path: str) -> int | None:

@@ -16,7 +16,6 @@ class Statement:
         process: Its globalPid; None where it is about the whole profile.
         device_id: The CUDA device; None where it is about all of a process.
         start_ns: Where it begins on the profile's clock; None where it has no time.
-        end_ns: Where it ends.
         name: What it is about beside these, such as a table of the export.
     """
 

@@ -33,7 +33,7 @@ _HEIGHTS: Final = {"work": 0.72, "wait": 0.34, "host": 0.34}
 _GROUPS: Final = {"work": "GPU busy", "wait": "GPU idle or waiting", "host": "host meanwhile"}
 _PATH, _HOST_PATH, _FINDING = "path", "host path", "finding"
 #: A lane of which nothing is known.
-_LOST, _LOST_COLOR = "not read", "#e4e4e4"
+_LOST, _LOST_COLOR = "not drawn", "#e4e4e4"
 #: Where path and marks stand, from the middle of a lane, in lanes; down is positive.
 _PATH_AT: Final = 0.43
 _MARK_AT, _MARK_HEIGHT = -0.44, 0.12
@@ -59,7 +59,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     """Bars in time on lanes, with a path and marks.
 
     `part` says what a row is: work (a high bar), wait or host (low ones), path, host path, finding
-    (a mark, the first `number` of them with its name), or not read (all of a lane, hatched).
+    (a mark, the first `number` of them with its name), or not drawn (all of a lane, hatched).
     `start` and `duration`, `lane`, `color`, `label` (names) and `mixture` (JSON: ns by name) say
     the rest.
     """

@@ -54,7 +54,6 @@ class Field:
 
     Attributes:
         unit: The manifest's, or None.
-        meaning: In a sentence or two.
         numeric: Whether it holds numbers, which are set right-aligned.
         flag: Whether it holds yes or no.
     """

@@ -20,6 +20,7 @@ from nsys_llm.report.host_tables import host_tables
 from nsys_llm.report.host_words import Waited, host_case, host_sentence
 from nsys_llm.report.outputs import declared_frames
 from nsys_llm.report.records import records
+from nsys_llm.taxonomy.categories import load_rules
 from nsys_llm.trace.host_part import HostModule, HostPart, HostState
 from nsys_llm.trace.identity import Rank, RankKey
 
@@ -309,7 +310,7 @@ def test_timelines_have_a_line_of_the_thread_that_the_gpu_waited_for(tmp_path):
     def keep(view):
         rows = LaneInputs.of(view)
         window = LaneWindow(1, 0, 1_900 * US, 2_900 * US, 1, {})
-        seen.append([lane.host for lane in rank_lanes(rows, [window], "generic")])
+        seen.append([lane.host for lane in rank_lanes(rows, [window], load_rules("generic"))])
         seen.append(list(host_tracks(view, np.array([[1_000 * US, 1_300 * US]]))))
 
     quick_run("idle_gaps", reader().write_sqlite(tmp_path / "a.sqlite"), keep=keep)

@@ -8,7 +8,7 @@ from quick_run import quick
 from results import idle_by_cause, rows, tables_of
 from trace_builder import TraceBuilder
 
-from nsys_llm.recipes.idle_gaps.findings.caveats import caveats
+from nsys_llm.recipes.idle_gaps.findings.answer import caveats
 from nsys_llm.report.capture_summary import capture_caveats
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 

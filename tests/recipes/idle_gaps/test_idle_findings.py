@@ -7,9 +7,8 @@ from quick_run import quick
 from results import tables_of
 from trace_builder import TraceBuilder
 
-from nsys_llm.recipes.idle_gaps.findings.answer import answer
+from nsys_llm.recipes.idle_gaps.findings.answer import answer, caveats
 from nsys_llm.recipes.idle_gaps.findings.answer import findings as unpriced
-from nsys_llm.recipes.idle_gaps.findings.caveats import caveats
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.prices.pricing import priced
 

@@ -19,8 +19,7 @@ def test_graphs_are_those_planted(seed, tmp_path):
     tables = quick("llm_hotspots", run.write(tmp_path / "rank0.sqlite"))
     graphs = {row[0]: row[1:] for row in rows(
         tables["cuda_graphs"],
-        "captured_size nodes_n replays_n span_ns busy_ns gaps_ns concurrent_ns batch_max "
-        "padding_rows",
+        "captured_size nodes_n replays_n span_ns busy_ns gaps_ns batch_max padding_rows",
     )}  # fmt: skip
     sizes = {step.graph for step in run.steps if step.graph}
     assert graphs.keys() == sizes
@@ -30,7 +29,7 @@ def test_graphs_are_those_planted(seed, tmp_path):
         busy_ns = sum(end - start for step in some for start, end in step.ops)
         tokens = [step.fields["gen_tokens"] for step in some]
         assert graphs[size] == (
-            *(len(some[0].ops), len(some), span_ns, busy_ns, span_ns - busy_ns, 0),
+            *(len(some[0].ops), len(some), span_ns, busy_ns, span_ns - busy_ns),
             *(max(tokens), size * len(some) - sum(tokens)),
         )
     # Kernels of graphs and all others are all that ran.
@@ -48,11 +47,11 @@ def test_where_the_grid_does_not_tell_the_size_is_at_least_the_largest_batch(tmp
         nodes = [("gemm", begin + 320, begin + 400), ("attention", begin + 450, begin + 500)]
         trace.graph_launch(nodes, launch=(begin + 10, begin + 200))
     path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    columns = "captured_size size_source batch_max padding_rows queued_n launch_to_first_ns"
+    columns = "captured_size batch_max padding_rows queued_n launch_to_first_ns"
     (row,) = rows(quick("llm_hotspots", path)["cuda_graphs"], columns)
-    assert row == (None, None, 4, None, 0, 310)
+    assert row == (None, 4, None, 0, 310)
     (row,) = rows(quick("llm_hotspots", path, "--capture-sizes", "2,8")["cuda_graphs"], columns)
-    assert row == (8, "option", 4, 2 * 5 + 2 * 4, 0, 310)
+    assert row == (8, 4, 2 * 5 + 2 * 4, 0, 310)
 
 
 def test_graphs_that_were_traced_whole_have_no_nodes(tmp_path):

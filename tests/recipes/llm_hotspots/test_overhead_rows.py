@@ -7,7 +7,7 @@ import pytest
 from results import read_report, rows, tables_of
 from trace_builder import TraceBuilder
 
-from nsys_llm.recipes.llm_hotspots.findings.caveats import caveats
+from nsys_llm.recipes.llm_hotspots.findings.answer import caveats
 
 COLUMNS = "owner kind events_n union_ns gpu_idle_ns first_start_ns"
 

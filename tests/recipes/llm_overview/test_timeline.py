@@ -13,12 +13,10 @@ from effort import seeds
 from machine import random_program, simulate, write_profiles
 from quick_run import quick, quick_run
 
-from nsys_llm.core.errors import ProfileError
+from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.recipes.llm_overview.tables import views
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
-from nsys_llm.report.run_tables import run_tables
-from nsys_llm.run import read_again, second_look
-from nsys_llm.run.executors import Inline
+from nsys_llm.report.part import finished
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
 
@@ -26,22 +24,10 @@ LANE = ["view", "rank", "device_id"]
 STATES = ("work", "wait")
 
 
-class Console:
-    """Keeps what is said."""
-
-    def __init__(self):
-        self.said = []
-
-    def warn(self, text):
-        self.said.append(text)
-
-
 def looked(*words):
-    run = quick_run("llm_overview", *words)
-    tables = run_tables(run)
-    console = Console()
-    tables |= second_look.look_again(run, tables, executor=Inline(), console=console)
-    assert console.said == []
+    kept = KeptRanks(here=True)
+    run = quick_run("llm_overview", *words, kept=kept)
+    tables = finished(run, kept).tables
     return tables["timeline"], {**tables, **parts_of(run)}, run
 
 
@@ -154,24 +140,6 @@ def test_ranks_stand_where_they_truly_were(shown):
     for rank in run.ranks:
         for at_ns in (0, 10**6, 10**8, 10**11):
             assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatch):
-    run = quick_run("llm_overview", demo)
-    tables, console, opened = run_tables(run), Console(), read_again.open_profile
-
-    def gone(path, *others, **named):
-        if path.endswith("rank1.sqlite"):
-            raise ProfileError("rank1.sqlite: is gone.")
-        return opened(path, *others, **named)
-
-    monkeypatch.setattr(read_again, "open_profile", gone)
-    rows = second_look.look_again(run, tables, executor=Inline(), console=console)
-    states = rows["timeline"][rows["timeline"]["part"].isin(STATES)]
-    assert sorted(states["rank"].unique()) == [0, 2, 3]
-    assert console.said == ["timeline: rank1.sqlite: is gone."]
 
 
 def about(rank, device_id=0, blamed=None):

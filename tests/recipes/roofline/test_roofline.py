@@ -428,7 +428,7 @@ def test_a_step_that_launches_other_layers_is_of_another_model(launches, seen_n,
     assert ("wrong_model" in set(tables["findings"]["rule"])) == (misfit is not None)
     assert tables["step_roofline"]["mbu_pct"].isna().all() == (misfit is not None)
     if misfit:
-        expected = f"No roofline: The config has 24 layers, and launches of a step show {seen_n}. "
+        expected = f"No roofline: The config has 24 layers, but a step's launches show {seen_n}. "
         assert ANALYSIS.answer(tables).startswith(expected)
     for finding in ANALYSIS.findings(tables):
         check_title(finding_record(finding), tables)
@@ -451,7 +451,7 @@ def test_all_reduces_tell_layers_and_ranks(ranks_n, reduces_n, tp, misfit, tmp_p
     tables = quick("roofline", path, "--model", config(tmp_path), *words)
     assert {row[0] for row in rows(tables["peaks"], "misfit")} == {misfit}
     if misfit == "ranks":
-        expected = "No roofline: --tp is 4, and all-reduces join 2 ranks. "
+        expected = "No roofline: --tp is 4, but all-reduces join 2 ranks. "
         assert ANALYSIS.answer(tables).startswith(expected)
 
 

@@ -196,6 +196,20 @@ def test_pairs_in_which_somebody_came_or_went_tell_no_accepted_tokens(tmp_path):
     assert line.endswith(f"; 4 requests; {100 * accepted_n / proposed_n:.1f} % of drafts accepted")
 
 
+@pytest.mark.parametrize(("least_keys", "basis"), [(8_000, "recorded"), (1_000, None)])
+def test_longer_contexts_are_not_taken_for_the_price_of_drafts(least_keys, basis, tmp_path):
+    def step(width, keys, took_ns):
+        sums = f"(sq{4 * width}sk{keys}sqsq9sqsk9)"
+        return f"execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4{sums}", took_ns
+
+    # Without drafts in the first half, whose contexts are shorter; a draft in four is accepted.
+    steps = [step(1, least_keys + 4 * k, 400_000) for k in range(40)]
+    steps += [step(2, 8_000 + 5 * k, 800_000) for k in range(40)]
+    tables = quick("serving_steps", write(tmp_path, steps))
+    (row,) = rows(tables["speculation"], "accepted basis verdict")
+    assert row == (0.25, basis, None if basis is None else "loses")
+
+
 @pytest.mark.parametrize(
     ("name", "engine"),
     [
@@ -236,7 +250,7 @@ def verified(draft, is_read_twice=True):
 def test_what_a_draft_model_runs_is_no_step(draft, is_read_twice, tmp_path):
     every = [*verified(draft, is_read_twice)]
     tables = quick("serving_steps", write(tmp_path, every))
-    steps = tables["batch_steps"].query("not draft")
+    steps = tables["batch_steps"].query("mark != 'draft'")
     assert (steps["phase"] == "prefill").sum() == 12
     assert len(steps) == 12 + sum("VERIFY" in name for name, _ in every)
     assert len(tables["batch_steps"]) == len(every)

@@ -96,9 +96,9 @@ def test_steps_are_as_planted(seed, kind, tmp_path):
     run = KINDS[kind].run(seed)
     tables, truth = tables_of(run, tmp_path), Truth(run)
     frame = tables["batch_steps"]
-    drafts = frame[frame["draft"]]
+    drafts = frame[frame["mark"] == "draft"]
     assert len(drafts) == len(run.every) - len(run.steps)
-    frame = frame[~frame["draft"]]
+    frame = frame[frame["mark"] != "draft"]
     assert len(frame) == len(run.steps)
     for name in FIELDS:
         assert nulls(frame, name) == [run.told(step)[name] for step in run.steps], name
@@ -190,7 +190,7 @@ def test_accepted_tokens_are_those_that_requests_keep(seed, engine, tmp_path):
     proposed_n = sum(step.fields["gen_tokens"] - step.fields["gen_reqs"] for step in pairs)
     drafts_n = len(run.every) - len(steps)
     assert row == (verify_n, 4.0, len(pairs), accepted_n, proposed_n, drafts_n)
-    busy_ns = tables["batch_steps"].query("draft")["busy_ns"].tolist()
+    busy_ns = tables["batch_steps"].query("mark == 'draft'")["busy_ns"].tolist()
     drafts = [step for step in run.every if step.draft]
     assert busy_ns == [sum(end - start for start, end in step.ops) for step in drafts]
 

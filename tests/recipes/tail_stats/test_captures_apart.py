@@ -66,5 +66,5 @@ def test_waiting_before_all_profiles_record_is_left_out(tmp_path, early):
     assert first["wait_ns"] == pytest.approx(LATE_NS - RECORDED_NS, abs=100)
     title = findings.loc["captures_apart", "title"]
     assert title == (
-        "Rank 1 is recorded 2.94 ms after the first one: what ranks wait before that is left out"
+        "Rank 1 is recorded 2.94 ms after the first one: waiting before that is left out"
     )

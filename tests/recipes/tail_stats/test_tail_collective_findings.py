@@ -128,7 +128,7 @@ def test_waiting_for_uneven_experts_is_named():
     experts = [{**walls[2], "rank": at, "detail": "experts", "time_ns": 6 * MS} for at in range(4)]
     (finding,) = findings_by_rule(tables(*ranks, walls=walls + experts)).values()
     assert finding.title == ("Rank 0 waits 8 ms in 90 all-reduces, most of it for uneven experts")
-    assert "`comm_stats` says" in finding.recommendation
+    assert "`comm_stats` shows" in finding.recommendation
     assert finding.price.gain_ns == 6 * MS
 
 

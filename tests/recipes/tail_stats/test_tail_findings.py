@@ -11,8 +11,7 @@ from planted import frame_of
 from results import tables_of
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.tail_stats.findings.answer import answer, findings
-from nsys_llm.recipes.tail_stats.findings.caveats import caveats
+from nsys_llm.recipes.tail_stats.findings.answer import answer, caveats, findings
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import finding_record
 
@@ -161,8 +160,8 @@ def test_no_finding_without_a_cost_of_its_own(change):
 @pytest.mark.parametrize(
     ("change", "cause", "words"),
     [
-        ({}, "ran alone", "the clock of the GPU"),
-        ({"systematic": True}, "ran alone", "different amounts of work"),
+        ({}, "ran alone", "the GPU's clock"),
+        ({"systematic": True}, "ran alone", "varying amounts of work"),
         ({"systematic": True}, "shared the device with copies", "to another time"),
     ],
 )

@@ -147,7 +147,9 @@ def test_another_gpu_is_not_comparable(tmp_path):
     assert [(row["check"], row["baseline"], row["input"]) for row in verdict["not_comparable"]] == [
         ("GPU", "H100", "H200")
     ]
-    assert verdict["answer"].startswith("NOT COMPARABLE: other hardware (`H100`, then `H200`).")
+    assert verdict["answer"].startswith(
+        "NOT COMPARABLE: other hardware (`H100`, then `H200`); a window 1.10 -> 1.10 us (+0.0 %)"
+    )
 
 
 def test_sums_of_another_number_of_ranks_are_not_comparable_and_shares_are(tmp_path, pair):
@@ -207,12 +209,16 @@ def test_noise_keeps_a_verdict_from_a_change_that_is_significant(tmp_path):
         (ExitCode.DONE, ["fail", "not_comparable"], ExitCode.INCOMPLETE),
         (ExitCode.INCOMPLETE, ["fail"], ExitCode.INCOMPLETE),
         (ExitCode.FAULT, ["fail"], ExitCode.FAULT),
+        (ExitCode.DONE, ["pass", "fail (probably)"], ExitCode.DONE),
+        (ExitCode.DONE, ["fail", "fail (probably)"], ExitCode.GATE_FAILED),
         (ExitCode.DONE, [], ExitCode.DONE),
     ],
 )
 def test_the_code_that_weighs_most_wins(before, results, after):
     gates = pd.DataFrame({"result": pd.Series(results, dtype="string")})
-    assert gated(before, gates) is after
+    assert gated(before, gates, "sure") is after
+    if before is ExitCode.DONE and "fail (probably)" in results:
+        assert gated(before, gates, "probably") is ExitCode.GATE_FAILED
 
 
 def test_an_empty_or_partial_run_tells_no_noise(tmp_path, pair):

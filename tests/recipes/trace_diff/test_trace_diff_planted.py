@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from diff_jobs import ATTENTION, BALANCED, GEMM, GPU_BOUND, HOST_BOUND, NORM, Job, compare
 from machine.changes import with_fast_host, without_waits
@@ -11,6 +12,8 @@ from machine.profile_writer import write_profiles
 from machine.scenarios import host_bound_decode, sync_in_step
 from machine.simulation import simulate
 from quick_run import quick
+
+from nsys_llm.recipes.trace_diff.findings.change import pair_words
 
 
 @pytest.mark.slow
@@ -71,6 +74,38 @@ def test_kernels_of_which_half_got_slower_are_not_slower_alike(tmp_path):
     after = ((GEMM, 62_400, 64, 4), (NORM, 4_000, 64, 4), (ATTENTION, 40_000, 128, 2))
     said = compare(tmp_path, Job(), Job(after))
     assert said.rules.keys() == {"slower_calls"}
+
+
+@pytest.mark.slow
+def test_another_gpu_has_its_times_beside_without_a_verdict(tmp_path):
+    """Kernels of other names and grids; the host is as fast as before, and hidden."""
+    after = (
+        ("sm100_xmma_gemm_bf16_tn_n", 30_000, 148, 4),
+        (NORM, 4_000, 64, 4),
+        ("flash_fwd_sm100_kernel", 20_000, 148, 2),
+    )
+    jobs = Job(ranks=2, steps=12), Job(after, ranks=2, steps=12, model="NVIDIA B200")
+    said = compare(tmp_path, *jobs, "--gate", "step_time:+50%", code=3)
+    assert (said.word, said.rules) == ("NOT COMPARABLE", {})
+    row = said.verdict
+    times = pair_words(row["baseline_ns"], row["input_ns"])
+    assert said.lines[0] == (
+        "NOT COMPARABLE: other hardware (`NVIDIA H100 80GB HBM3`, then `NVIDIA B200`); "
+        f"a step {times} ({row['change_pct']:+.1f} %)"
+    )
+    classes, categories = said.lines[1:3]
+    # 336 us of kernels, then 176; of them 240 and 120 of products.
+    assert classes.startswith("by class: compute 33")
+    assert " | communication 20" in classes
+    assert categories.startswith("by category: gemm 24")
+    assert "-50.0 %) | attention 80" in categories
+    # More or less in a step is not asked where grids are those of another GPU.
+    assert pd.isna(row["work"])
+    (tmp_path / "apart").mkdir()
+    renamed = replace(jobs[1], name="iteration").write(tmp_path / "renamed", 3)
+    said = compare(tmp_path / "apart", tmp_path / "run0", renamed)
+    assert said.lines[0].startswith("NOT COMPARABLE: other hardware (")
+    assert said.lines[0].endswith(").")
 
 
 @pytest.mark.slow

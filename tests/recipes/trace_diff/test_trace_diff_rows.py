@@ -10,6 +10,8 @@ import pytest
 from diff_jobs import GEMM, GPU_BOUND, HOST_BOUND, NORM, Job, compare
 from quick_run import quick
 
+from nsys_llm.recipes.trace_diff.tables.step_verdict import CHANGED
+
 PAUSES = {2: 2_000_000, 5: 3_000_000, 8: 4_000_000, 11: 6_000_000}
 
 
@@ -276,14 +278,16 @@ def test_planted_changes_are_found_by_word_size_and_cause_and_mirrored(
     assert len(wrong) <= 0.05 * len(tried), wrong
 
 
-@pytest.mark.nightly("20-5")
+@pytest.mark.nightly("20-5-4")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("pairs_n", "limit"),
-    [(20, 5), pytest.param(200, 23, marks=[pytest.mark.slow, pytest.mark.nightly])],
+    ("pairs_n", "sure_n", "probable_n"),
+    [(20, 5, 4), pytest.param(200, 23, 20, marks=[pytest.mark.slow, pytest.mark.nightly])],
 )
-def test_equal_jobs_are_called_faster_or_slower_no_more_often_than_stated(tmp_path, pairs_n, limit):
-    """7.5 % at most: more than the limit has 2 % of chance or less.
+def test_equal_jobs_are_called_faster_or_slower_no_more_often_than_stated(
+    tmp_path, pairs_n, sure_n, probable_n
+):
+    """By both looks together; and how many are probable.
 
     Half have neighbors alike, and a third have pauses now and then.
     """
@@ -299,5 +303,6 @@ def test_equal_jobs_are_called_faster_or_slower_no_more_often_than_stated(tmp_pa
             run = replace(job, late_ns=late_ns)
             paths.append(run.write(tmp_path / f"{seed}.{side}", 1000 * side + seed))
         words[quick("trace_diff", *paths)["verdict"]["word"].iloc[0]] += 1
-    assert words["FASTER"] + words["SLOWER"] <= limit
-    assert words["FASTER"] + words["SLOWER"] + words["SAME"] + words["UNCERTAIN"] == pairs_n
+    assert words["FASTER"] + words["SLOWER"] <= sure_n
+    assert words["PROBABLY FASTER"] + words["PROBABLY SLOWER"] <= probable_n
+    assert words.keys() <= {*CHANGED, "SAME", "UNCERTAIN"}

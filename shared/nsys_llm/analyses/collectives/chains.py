@@ -35,7 +35,6 @@ class Chain:
     """One pipeline.
 
     Attributes:
-        number: From 0.
         stages: Devices of each stage, the first one first.
         steps: Steps of the job that all devices have whole; None without steps.
         messages_n: Messages from each stage to the next in a step, microbatches by chunks; None

@@ -45,7 +45,6 @@ class Exchanges:
         number: Of the sequence of each, in `MatchedCollectives.sequences`.
         row: Its position there.
         last_start_ns: When the last member came, the common clock.
-        operation: Names.
         waits_ns: Shape (members, exchanges), how long each waits for the last one.
         work_ns: Shape (2, 2, members, exchanges), see `LaneRows.work_ns`.
     """

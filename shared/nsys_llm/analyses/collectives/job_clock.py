@@ -28,7 +28,6 @@ class JobClock:
     """The clocks of all profiles.
 
     Attributes:
-        collectives: What collectives say of them.
         zero_ns: When the profile of the first rank begins, on the clock that all have in common.
     """
 

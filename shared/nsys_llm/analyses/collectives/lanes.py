@@ -18,7 +18,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.ranges import PUSH_POP, START_END
@@ -129,7 +129,7 @@ def _with_work(lanes: Sequence[LaneRows], trace: RankTrace) -> tuple[LaneRows, .
     kernels = trace.unfiltered["kernels"]
     used, code = distinct_codes(kernels["demangled_name_id"])
     names = [trace.strings.get(key, "") for key in used.tolist()]
-    rules = load_rules(detect_engine(set(names)))
+    rules = rules_for(set(names))
     kinds = [[not is_communication(name) for name in names]]
     kinds.append([rules.classify(name).category == _EXPERTS for name in names])
     if not any(kinds[1]):

@@ -66,7 +66,6 @@ class TransferEdges:
             tracks: Transfers of each rank.
             streams: For each rank, the stream of each transfer, numbered from 0.
             signs: For each rank, 1 for a transfer that sends, -1 for one that receives, 0 unknown.
-            clocks: The clock of each rank.
         """
         first = np.concatenate(([0], np.cumsum([len(track) for track in tracks])))
         coincidences = [coinciding(fit, tracks) for fit in fits]

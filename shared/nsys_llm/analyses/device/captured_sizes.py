@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.device.graph_replays import NONE, GraphReplays
 from nsys_llm.analyses.rank_view import RankView
@@ -16,8 +15,6 @@ from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.intervals import IntArray
 
-#: How the size of a graph is known.
-BY_OPTION, BY_GRID = "option", "grid"
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
@@ -46,13 +43,11 @@ class CapturedSizes:
         graph: See `GraphReplays`, sorted.
         batch_max: Most tokens of a batch that it was replayed for; -1 where none is known.
         size: Rows that it was captured for; -1 where that is not known.
-        source: How the size is known, `BY_OPTION` or `BY_GRID`; None where it is not.
     """
 
     graph: IntArray
     batch_max: IntArray
     size: IntArray
-    source: npt.NDArray[np.object_]
 
     def of(self, graph: IntArray) -> IntArray:
         """Return the size of each of some graphs."""
@@ -82,14 +77,13 @@ def captured_sizes(
             known &= most != size
     if is_derived and (2 * batch_max <= most)[known & (batch_max > 0)].all():
         known[:] = False
-    size, source = np.where(known, most, NONE), np.full(graph.size, None, dtype=object)
-    source[known] = BY_GRID
+    size = np.where(known, most, NONE)
     if sizes:
         ordered = np.array(sorted(sizes), dtype=np.int64)
         place = np.searchsorted(ordered, batch_max)
         known = (place < ordered.size) & (batch_max > 0)
-        size[known], source[known] = ordered[place[known]], BY_OPTION
-    return CapturedSizes(graph, batch_max, size, source)
+        size[known] = ordered[place[known]]
+    return CapturedSizes(graph, batch_max, size)
 
 
 def _extremes(

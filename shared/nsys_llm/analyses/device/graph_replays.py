@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
-from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -55,7 +55,6 @@ class GraphReplays:
     start_ns: IntArray
     end_ns: IntArray
     nodes_n: IntArray
-    sum_ns: IntArray
     busy_ns: IntArray
     grid: IntArray
 
@@ -133,7 +132,7 @@ def _nodes(
 def _grids(trace: RankTrace, kernels: Table, rows: IntArray) -> tuple[IntArray, IntArray]:
     """Return blocks of kernels that have one for each row of a batch, else -1; and their bits."""
     names, code = coded_names(kernels["demangled_name_id"][rows], trace.strings)
-    rules = load_rules(detect_engine(names))
+    rules = rules_for(names)
     bits = [
         0 if _BY_ELEMENT in name else _BY_ROW.get(rules.classify(name).category, 0)
         for name in names
@@ -172,7 +171,6 @@ def _replays(nodes: _ReplayNodes) -> GraphReplays:
         start_ns=starts[first],
         end_ns=reduced(np.maximum, ends),
         nodes_n=reduced(np.add, column("is_node")),
-        sum_ns=reduced(np.add, ends - starts),
         busy_ns=_busy_ns(starts, ends, code, first),
         grid=np.where((least_rows == most_rows) & is_told, most_rows, NONE),
     )

@@ -59,7 +59,6 @@ class HostTimeline:
     """The calls of one rank, and what tracing and the driver cost.
 
     Attributes:
-        calls: By thread.
         cause: Shape (calls,), the cause that time in each call has.
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.

@@ -27,7 +27,6 @@ class Spans:
 
     Attributes:
         compute: Kernels that are no communication.
-        communication: Kernels that are.
         graphs: CUDA graphs traced as a whole: their content is unknown.
     """
 

@@ -31,7 +31,6 @@ class Exposed:
 
     Attributes:
         thread: Code of the thread in the host's calls.
-        global_tid: The thread.
         start_ns: Begin, the profile's clock.
         end_ns: Its end, later.
         other: Thread that launched the operation before, if it is another one; -1 otherwise.

@@ -69,7 +69,6 @@ class _Sums:
     """What one thread did in the exposed time of one device.
 
     Attributes:
-        thread: The globalTid.
         sample_ns: When periodic samples of it were taken, ascending.
         samples: Those in CUDA calls and where the thread ran, shape (3, samples): group,
             state, row in the table.

@@ -199,7 +199,6 @@ class ThreadStates:
         functions: Of each detail; "" of those in `DOING`, then of the C library, then of CUDA.
         states: Shape (details,), position of the state of each detail in `STATES`.
         host: The CUDA calls.
-        records: Beside them.
     """
 
     def __init__(self, trace: RankTrace, host: HostTimeline, records: HostRecords) -> None:

@@ -56,7 +56,6 @@ class Loads:
         """Compare some peers.
 
         Args:
-            gpus: Of the job.
             members: Positions of the peers.
             steps: Rows of their windows that are compared.
             compute_ns: Shape (peers, steps).

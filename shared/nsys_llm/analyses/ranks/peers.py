@@ -115,7 +115,6 @@ def peer_groups(
     """Return the positions of GPUs that are peers, groups in the order of their first.
 
     Args:
-        gpus: Of the job.
         apart: Of each, a number that those share which may be peers: one stage's, or None.
         joined: Of each, a number that those share which have matched collectives together; None
             where nothing is matched: then those that communicate equally often do.

@@ -130,12 +130,9 @@ def _marked_spans(
     )
     load_ns = 0
     if spans is None:
-        load_ns = sum(total_length_ns(load_spans(trace, gpu)) for gpu in _device_ids(ops))
+        gpus = {gpu for table in ops.tables for gpu in distinct(table["device_id"]).tolist()}
+        load_ns = sum(total_length_ns(load_spans(trace, gpu)) for gpu in gpus)
     return repeated_spans(marked, replace(ops, load_ns=load_ns), phases) if load_ns else spans
-
-
-def _device_ids(ops: LaunchedOps) -> list[int]:
-    return sorted({gpu for table in ops.tables for gpu in distinct(table["device_id"]).tolist()})
 
 
 def _nameless_spans(trace: RankTrace, ops: LaunchedOps) -> StepSpans | None:

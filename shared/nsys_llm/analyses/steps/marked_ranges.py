@@ -37,7 +37,6 @@ class MarkedRanges:
         plain: Distinct names, without what PyTorch counts up: far fewer where it does.
         start_ns: Ascending, the profile's clock; of equal ones the outer range comes first.
         end_ns: Later; the end of the capture where a range was never closed.
-        closed: Whether it was.
         threads: The ids behind these codes, sorted; start/end ranges have one for all of them.
     """
 
@@ -82,6 +81,12 @@ class MarkedRanges:
             thread=thread,
             threads=threads,
         )
+
+    def of_thread(self, thread: int) -> IntArray:
+        """Return the rows of the ranges of a thread (globalTid)."""
+        code = np.searchsorted(self.threads, thread)
+        is_there = code < self.threads.size and self.threads[code] == thread
+        return np.flatnonzero(self.thread == code) if is_there else np.empty(0, dtype=np.int64)
 
     def which(self, is_one: Callable[[str], bool]) -> _Mask:
         """Return of which ranges the name is one that is asked for, shape (ranges,)."""

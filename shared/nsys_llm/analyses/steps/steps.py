@@ -78,7 +78,6 @@ class Beside:
     Attributes:
         window_ns: Median time from a step's begin to the end of its work on its own stream.
         limit_ns: What ends later than that after the begin, on another stream, is beside.
-        kernels_n: Kernels that are.
         time_ns: How long they ran.
     """
 

@@ -75,7 +75,6 @@ def token_waits(
         end_ns: Where all that the step and earlier ones launched has ended.
         generating: Requests that generate, -1 or less where that is not told.
         reading: Requests whose prompt is read, likewise.
-        going_on: See `read_on`.
         unknown: Of which steps nobody knows who is in them.
         breaks: Steps that are in no statistic, or before which steps are missing, or nobody is.
         together: Whether a step holds all requests that generate. Where others wait while prompts

@@ -27,7 +27,7 @@ from nsys_llm.numeric.intervals import (
     intersect_intervals,
     subtract_intervals,
 )
-from nsys_llm.taxonomy.categories import RuleSet, load_rules
+from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import (
@@ -41,6 +41,7 @@ from nsys_llm.taxonomy.wall_classes import (
     WHOLE_GRAPH,
 )
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
+from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: States without those of computation, which have the names of its categories.
@@ -51,8 +52,11 @@ WAITS: Final = frozenset({WAITING, BUBBLE, EXPERTS, *CAUSE_NAMES, IDLE})
 _BESIDE: Final = ("api_calls", "capture_spans")
 _LOWEST: Final = int(np.iinfo(np.int64).min)
 _HIGHEST: Final = int(np.iinfo(np.int64).max)
+#: Of several profiles: operations that are kept, some 1 GB, and the profiles that share the room.
+MOST_KEPT_OPS: Final = 10_000_000
+MOST_KEPT_PROFILES: Final = 16
 #: Names of kernels as the taxonomy knows them, whatever a run shows.
-FULL_NAMES: Final = {"base": False, "mangled": False}
+_FULL_NAMES: Final = {"base": False, "mangled": False}
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,6 @@ class LaneInputs:
 
     Attributes:
         trace: Without other tables.
-        host: The calls.
         threads: What threads did; None where only CUDA calls are recorded of them.
     """
 
@@ -110,13 +113,13 @@ class LaneInputs:
 
     @classmethod
     def of(cls, view: RankView) -> LaneInputs:
-        """Take it from a rank without a filter but for devices, seen with `FULL_NAMES`."""
+        """Take it from a rank, whatever its filters leave and however it names kernels."""
         trace, host = view.trace, view.host
         tables = {name: trace.tables[name] for name in _BESIDE if name in trace.tables}
         threads = None
         if has_host_records(trace):
             threads = ThreadStates(trace, host, view.records)
-        trace = replace(trace, tables=tables, chosen={}, kept={})
+        trace = replace(trace, tables=tables, windows_ns=None, chosen={}, kept={})
         return cls(trace, host, view.whole_capture, threads)
 
     def near(self, window: LaneWindow) -> RankTrace:
@@ -144,11 +147,51 @@ class LaneInputs:
         )
 
 
+class KeptRanks:
+    """Ranks of which lanes can be made: of those that this process read, as many as there is room.
+
+    Each profile has its share of the room, so that threads keep the same ranks in any order. An
+    only rank is always kept: mapping it took more memory than what comes after.
+
+    Attributes:
+        here: Whether profiles are read in this process.
+    """
+
+    def __init__(self, *, here: bool) -> None:
+        self.here = here
+        self._kept: dict[RankKey, LaneInputs] = {}
+        self._room_n: dict[str, int] = {}
+
+    def expect(self, paths: Sequence[str]) -> None:
+        """Forget what was kept; these profiles are about to be read."""
+        self._kept, shares_n = {}, min(len(paths), MOST_KEPT_PROFILES)
+        self._room_n = {path: MOST_KEPT_OPS // shares_n for path in paths[:shares_n]}
+
+    def keep(self, view: RankView) -> None:
+        """Keep a rank that was mapped, if there is room."""
+        ops_n = sum(map(len, view.trace.unfiltered.values()))
+        room_n = self._room_n.get(view.key.path, 0)
+        if ops_n <= room_n or (len(self._room_n) == 1 and not self._kept):
+            self._room_n[view.key.path] = room_n - ops_n
+            self._kept[view.key] = LaneInputs.of(view)
+
+    def lanes(
+        self, windows: Mapping[RankKey, Sequence[LaneWindow]], rules: RuleSet
+    ) -> dict[RankKey, tuple[StepLane, ...]]:
+        """Return the lanes of the ranks that were kept, and keep them no longer."""
+        kept, self._kept = self._kept, {}
+        return {
+            key: rank_lanes(kept[key], asked, rules)
+            for key, asked in windows.items()
+            if key in kept
+        }
+
+
 def rank_lanes(
-    rows: LaneInputs, windows: Sequence[LaneWindow], engine: str
+    rows: LaneInputs, windows: Sequence[LaneWindow], rules: RuleSet
 ) -> tuple[StepLane, ...]:
-    """Return the lanes of a rank, in the order of its devices; `engine` has the rules."""
-    rules, lanes = load_rules(engine), list[StepLane]()
+    """Return the lanes of a rank, in the order of its devices."""
+    lanes: list[StepLane] = []
     for device_id in rows.trace.device_ids:
         for window in (window for window in windows if window.device_id == device_id):
             device = _Device.of(rows, window, rules)
@@ -162,7 +205,6 @@ class _Device:
     """One device, near a window.
 
     Attributes:
-        host: The calls.
         state_of: By label of computation, its state.
         name_of: By label of computation, its name.
         started: For communication and for copies, when operations began, ascending, and names.
@@ -182,7 +224,7 @@ class _Device:
         """Line up the device of a window."""
         trace, nothing = rows.near(window), np.empty((0, 2), dtype=np.int64)
         _, (layer,) = wall_layers(trace, (nothing,) * 5)
-        names = op_names(trace, FULL_NAMES)
+        names = op_names(trace, _FULL_NAMES)
         ops = DeviceOps.of(trace, window.device_id, names, whole_capture=rows.whole_capture)
         categories = [*map(rules.compute_category, layer.names), WHOLE_GRAPH]
         states = (*dict.fromkeys([*sorted(set(categories)), *_OTHERS]),)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +30,9 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.taxonomy.communication import is_communication, is_fused
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.peer_copies import copies_between
 from nsys_llm.trace.rank_trace import RankTrace
+
+_COLUMNS: Final = ("source_device_id", "target_device_id")
 
 
 @dataclass(frozen=True)
@@ -251,3 +253,22 @@ def _joined(parts: Sequence[_Operations]) -> tuple[IntArray, IntArray]:
             else:
                 np.compress(part.rows, column, out=target[low:high])
     return times_ns, label
+
+
+def copies_between(trace: RankTrace) -> npt.NDArray[np.bool_]:
+    """Return of each copy, before any filter, whether it is between GPUs that both run kernels.
+
+    Such copies are communication of one job. Of a GPU of another process, or where the profile does
+    not name both, nobody knows whether it takes part.
+    """
+    copies = trace.unfiltered.get("memcpys")
+    unnamed = copies is None or any(name not in copies for name in _COLUMNS)
+    if copies is None or unnamed or len(trace.device_ids) < 2:
+        return np.zeros(0 if copies is None else len(copies), dtype=bool)
+    source, target = (copies[name] for name in _COLUMNS)
+    device = trace.unfiltered["kernels"]["device_id"]
+    used = [some for some in trace.device_ids if (device == some).any()]
+    between: npt.NDArray[np.bool_] = (
+        (source != target) & np.isin(source, used) & np.isin(target, used)
+    )
+    return between

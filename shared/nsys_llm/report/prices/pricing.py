@@ -116,7 +116,7 @@ class _Prices:
         """Return what a change would gain on a GPU, were it of each of the kinds."""
         walls, name, time_ns = self._walls, change.name, change.time_ns or 0.0
         sure_ns = time_ns if change.sure_ns is None else change.sure_ns
-        kernels = _Size((wall.COMPUTE,), time_ns, None)
+        kernels = _Size(change.wall_classes or (wall.COMPUTE,), time_ns, None)
         if lever := load_kernel_levers().get(name or ""):
             least_ns, usual_ns = (1.0 - lever.time_left) * time_ns, (1.0 - lever.left) * time_ns
             kernels = _Size((wall.COMPUTE,), least_ns, usual_ns, f"kernels:{name}")

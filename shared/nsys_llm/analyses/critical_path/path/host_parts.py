@@ -138,7 +138,6 @@ class HostParts:
         """Return when what a thread did changes, and the detail before the first and from each.
 
         Args:
-            thread: Its globalTid.
             work: When the driver's or the profiler's work begins or ends.
         """
         rows = self._rows_of.get(thread, np.empty(0, dtype=np.int64))

@@ -103,7 +103,8 @@ class Condenser:
 
         `NEVER` of an edge that is not there.
         """
-        skeleton, lines = self.skeleton, _lines(weights)
+        skeleton = self.skeleton
+        lines = _Lines.of(weights.gap, weights.call, weights.stream, weights.op)
         ns = np.zeros(skeleton.source.size, dtype=np.int64)
         nodes = np.where(
             skeleton.is_return, lines.returned[skeleton.at_call], lines.begun[skeleton.at_call]
@@ -279,10 +280,6 @@ class Condenser:
 
     def _is_doubtful(self, op: IntArray) -> Any:
         return self.graph.edges.edge[op] > LAST_CERTAIN
-
-
-def _lines(weights: Weights) -> _Lines:
-    return _Lines.of(weights.gap, weights.call, weights.stream, weights.op)
 
 
 def _used(classes: npt.NDArray[np.int8]) -> list[int]:

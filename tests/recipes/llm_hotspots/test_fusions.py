@@ -1,0 +1,198 @@
+"""Kernels that could be one: each layer has them, a flag is of the engine, the gain is a bound."""
+
+from __future__ import annotations
+
+import pytest
+from finding_numbers import unexplained_numbers
+from quick_run import quick
+from trace_builder import TraceBuilder
+
+from nsys_llm.recipes.llm_hotspots.findings.kernels import fusion_findings, lever_findings
+from nsys_llm.report.findings import finding_record
+from nsys_llm.report.prices.pricing import priced
+
+NORM = "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, (int)8>(T1 *, long, T1 *)"
+NORM_QUANT = "void vllm::rms_norm_static_fp8_quant_kernel<c10::BFloat16, c10::Float8_e4m3fn>(T1 *)"
+QUANT = "void vllm::dynamic_per_token_scaled_fp8_quant_kernel_strided<c10::BFloat16>(T1 *)"
+FOREIGN_NORM = "void flashinfer::norm::FusedAddRMSNormKernel<(unsigned int)8, __nv_bfloat16>(T1 *)"
+FOREIGN_QUANT = "void per_token_group_quant_8bit_kernel<c10::BFloat16, c10::Float8_e4m3fn>(T1 *)"
+FP4_QUANT = "void vllm::cvt_fp16_to_fp4<__nv_bfloat16, (bool)0>(int)"
+SILU = "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel, true>(T1 *)"
+ROPE = "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(const long *)"
+WRITE = "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16>(const T1 *)"
+REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+FUSED_REDUCE = (
+    "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<8>"
+)
+SGLANG = "write_req_to_token_pool_triton"
+ATTENTION = "kernel_unified_attention_2d"
+FOREIGN_ATTENTION = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128>>(P)"
+GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_TNT"
+STEPS_N, LAYERS_N, GAP_NS = 6, 5, 1_000
+
+
+def written(
+    folder, *layer, layers_n=LAYERS_N, attention=ATTENTION, once=(), streams=None, gpu=None
+):
+    """Write steps of some layers, of kernels with lengths in us, one after the other."""
+    trace, at = TraceBuilder(gpu_name=gpu), 1_000_000
+    for step in range(STEPS_N):
+        begin = at
+        kernels = [*once, *([*layer, (attention, 10), (GEMM, 30)] * layers_n)]
+        for name, us in kernels:
+            stream = (streams or {}).get(name, 7)
+            launch = (at - 900, at - 500)
+            trace.kernel(name, start_ns=at, duration_ns=us * 1000, launch=launch, stream_id=stream)
+            at += us * 1000 + GAP_NS
+        trace.nvtx(f"iteration {step}", begin - 950, at - 960)
+    trace.write_sqlite(folder / "rank0.sqlite")
+    return folder
+
+
+def straight(folder, kernels, late=None):
+    """Write kernels of 4 us, one of them late."""
+    trace, at = TraceBuilder(), 0
+    for number, name in enumerate(kernels):
+        at += 90_000 if number == late else GAP_NS
+        trace.kernel(name, start_ns=at, duration_ns=4_000)
+        at += 4_000
+    trace.write_sqlite(folder / "rank0.sqlite")
+    return folder
+
+
+def found(folder, *words):
+    """Return the findings on sequences by id, and the tables."""
+    tables = quick("llm_hotspots", folder, *words)
+    findings = priced(fusion_findings(tables), tables)
+    for finding in findings:
+        assert unexplained_numbers(finding_record(finding)) == []
+    return {finding.name: finding for finding in findings}, tables
+
+
+def test_a_norm_and_a_quantization_in_each_layer_name_the_flag_and_a_bound(tmp_path):
+    findings, tables = found(written(tmp_path, (NORM, 4), (QUANT, 3)))
+    (finding,) = findings.values()
+    # Of 7 us that move 7 bytes a value, 4 are between the kernels, and 1 us is the gap.
+    saved_ns = STEPS_N * LAYERS_N * (4_000 + GAP_NS)
+    (row,) = tables["fusions"].to_dict("records")
+    assert (row["sequences_n"], row["attentions_n"], row["saved_ns"]) == (30, 30, saved_ns)
+    assert (finding.price.bound_ns, finding.price.about_ns) == (saved_ns, None)
+    # 30 layers of 51 us: 5 of them, without the gap at the end.
+    assert finding.title == (
+        "-cc.pass_config.fuse_norm_quant=True would fuse norm and quantization in each layer: at "
+        "most 9.8 %"
+    )
+    assert "measure it: with all custom kernels fused, batch 64 ran" in finding.recommendation
+    assert "vllm#9138" in finding.recommendation
+    assert "they follow" not in finding.recommendation.lower()
+
+
+@pytest.mark.parametrize("once", [((SGLANG, 1),), ()])
+def test_of_an_engine_without_that_flag_and_of_none_the_sequence_is_named_alone(tmp_path, once):
+    layer = (FOREIGN_NORM, 4), (FOREIGN_QUANT, 3)
+    findings, _ = found(written(tmp_path, *layer, attention=FOREIGN_ATTENTION, once=once))
+    (finding,) = findings.values()
+    assert finding.title.startswith("Norm and quantization in each layer could be one kernel: at")
+    said = finding.title + finding.details + finding.recommendation
+    assert "pass_config" not in said
+    assert "vllm#" not in said
+
+
+@pytest.mark.parametrize(
+    ("layer", "once"),
+    [
+        (((NORM_QUANT, 5),), ()),  # the flag is set
+        (((NORM, 4), (QUANT, 3)), ((NORM_QUANT, 5),)),  # and is of few tokens alone
+        (((NORM, 4), (GEMM, 9), (QUANT, 3)), ()),  # the norm's values go elsewhere
+        ((), ((NORM, 4), (QUANT, 3))),  # at an end of the model, not in its layers
+        ((), ((NORM, 4), (QUANT, 3), (GEMM, 9)) * 2),
+        ((), ()),
+    ],
+)
+def test_what_is_fused_or_apart_or_not_of_each_layer_is_silent(tmp_path, layer, once):
+    assert found(written(tmp_path, *layer, once=once))[0] == {}
+
+
+def test_two_sequences_are_no_layers(tmp_path):
+    tables = quick("llm_hotspots", straight(tmp_path, [ATTENTION, NORM, QUANT] * 2))
+    assert tables["fusions"].empty
+
+
+def test_kernels_of_two_streams_do_not_follow_each_other(tmp_path):
+    folder = written(tmp_path, (NORM, 4), (QUANT, 3), streams={QUANT: 8})
+    assert found(folder)[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        # The longest sequence takes its kernels; an all-reduce's own time is not that of memory.
+        (
+            ((REDUCE, 20), (NORM, 8), (QUANT, 3)),
+            {"all_reduce_norm_quantization": 8_000 + 2 * GAP_NS},
+        ),
+        (((REDUCE, 20), (NORM, 8)), {"all_reduce_norm": 4_000 + GAP_NS}),
+        (((FUSED_REDUCE, 20), (NORM, 8)), {}),
+        (((SILU, 6), (QUANT, 3)), {"activation_quantization": 4_000 + GAP_NS}),
+        (((NORM, 2), (NORM, 2), (ROPE, 4), (WRITE, 2)), {"norms_rope": 2_667 + 2 * GAP_NS}),
+        (((ROPE, 4), (WRITE, 4)), {"rope_kv_write": 2_000 + GAP_NS}),
+    ],
+)
+def test_each_sequence_saves_the_bytes_between_its_kernels(tmp_path, layer, expected):
+    findings, tables = found(written(tmp_path, *layer))
+    saved = tables["fusions"].set_index("fusion")["saved_ns"] / (STEPS_N * LAYERS_N)
+    assert {name: saved[name] for name in findings} == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "layer", "named"),
+    [
+        ("NVIDIA H100 80GB HBM3", ((REDUCE, 20), (NORM, 8)), True),
+        ("NVIDIA A100-SXM4-80GB", ((REDUCE, 20), (NORM, 8)), False),
+        ("NVIDIA A100-SXM4-80GB", ((NORM, 4), (QUANT, 3)), True),
+        ("NVIDIA B200", ((NORM, 4), (FP4_QUANT, 3)), False),
+    ],
+)
+def test_a_flag_that_does_nothing_here_is_not_named(tmp_path, gpu, layer, named):
+    (finding,) = found(written(tmp_path, *layer, gpu=gpu))[0].values()
+    assert ("pass_config" in finding.title + finding.recommendation) is named
+
+
+def test_an_engine_that_has_no_flag_on_these_gpus_is_said_so(tmp_path):
+    findings, _ = found(written(tmp_path, (ROPE, 4), (WRITE, 4)))
+    assert (
+        "No flag of this engine does: fuse_rope_kvcache" in findings["rope_kv_write"].recommendation
+    )
+
+
+@pytest.mark.parametrize(("sequences_n", "fires"), [(5, True), (4, False)])
+def test_mixed_batches_have_two_kernels_of_attention_a_layer(tmp_path, sequences_n, fires):
+    kernels = [ATTENTION] * 10 + [NORM, QUANT] * sequences_n
+    tables = quick("llm_hotspots", straight(tmp_path, kernels))
+    assert tables["fusions"].empty is not fires
+
+
+def test_a_gap_that_waits_for_the_host_is_no_launch(tmp_path):
+    kernels = [ATTENTION, NORM, QUANT] * 4
+    tables = quick("llm_hotspots", straight(tmp_path, kernels, late=5))
+    assert tables["fusions"]["gaps_ns"].tolist() == [4 * GAP_NS]
+
+
+EAGER_NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>"
+EAGER = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>>"
+
+
+def test_kernels_in_a_sequence_are_no_unfused_pointwise_kernels_as_well(tmp_path):
+    tables = quick("llm_hotspots", written(tmp_path, (EAGER_NORM, 4), (QUANT, 3), (EAGER, 9)))
+    (general,) = (item for item in lever_findings(tables) if item.rule == "unfused_pointwise")
+    assert general.impact_ns == STEPS_N * LAYERS_N * 9_000
+    assert [item.name for item in fusion_findings(tables)] == ["norm_quantization"]
+
+
+def test_the_gpu_that_has_most_of_it_speaks_for_all(tmp_path):
+    written(tmp_path, (NORM, 4), (QUANT, 3))
+    (tmp_path / "rank0.sqlite").rename(tmp_path / "rank1.sqlite")
+    written(tmp_path, (NORM, 4), (QUANT, 3), (GEMM, 40))
+    findings, _ = found(tmp_path)
+    (finding,) = findings.values()
+    assert (finding.rank, finding.ranks) == (1, (0, 1))

@@ -1,0 +1,180 @@
+"""Pauses by name: what the host did is said where it holds half of the pause, and not otherwise."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from judgement.jobs import job, layers
+from machine import simulate, write_profiles
+from machine.profile_writer import rank_profile
+from machine.program import Call, Compute, Enqueue, Pop, Push, Work
+from quick_run import quick
+
+MS = 1_000_000
+STEPS_N, AT = 16, 11
+LATE = "triton_poi_fused_late_7"
+PYTHON = "/usr/bin/python3.11"
+
+
+def ranged(name, ns=5 * MS):
+    return [Push(name), Compute(ns), Pop()]
+
+
+def first_launch(**call):
+    return [Enqueue(Work(LATE, 20_000), **call)]
+
+
+def program(pauses, ranks_n=2, seed=1):
+    """Return a job whose ranks do something more before some steps, by rank and step."""
+
+    def body(make, rank, step):
+        return [*pauses.get((rank, step), []), *layers(make)]
+
+    return job(Random(seed), body, ranks_n=ranks_n, steps_n=STEPS_N)
+
+
+def together(*instructions, steps=(AT,), ranks_n=2, more=()):
+    pauses = {(rank, step): [*instructions] for rank in range(ranks_n) for step in steps}
+    return pauses | {(rank, step): [*some] for rank in range(ranks_n) for step, some in more}
+
+
+def when_of(folder, pauses, ranks_n=2):
+    write_profiles(simulate(program(pauses, ranks_n)), folder / "ranks")
+    return quick("step_budget", folder / "ranks")
+
+
+def cause_of(tables):
+    when = tables["when"]
+    return None if when.empty else (when["cause"].iloc[0], when["place"].iloc[0])
+
+
+JIT = [Compute(5 * MS), Call("cuModuleLoadDataEx", 300_000), *first_launch()]
+
+
+@pytest.mark.parametrize(
+    ("instructions", "cause", "words"),
+    [
+        (ranged("gc"), ("garbage collection", "gc"), "gc.freeze()"),
+        (ranged("torch._dynamo compile"), ("compilation", "torch._dynamo compile"), "TORCH_LOGS"),
+        (JIT, ("compilation", LATE), "run every shape once"),
+        (
+            first_launch(call_ns=5 * MS, load_ns=5 * MS - 9_000),
+            ("code loading", LATE),
+            "CUDA_MODULE_LOADING=EAGER",
+        ),
+        (
+            [Call("cuLibraryLoadData", 5 * MS)],
+            ("code loading", "cuLibraryLoadData"),
+            "run every shape once",
+        ),
+        ([Call("cudaMalloc_v3020", 5 * MS)], ("allocation", "cudaMalloc"), "expandable_segments"),
+        (ranged("save_checkpoint"), ("checkpoint", "save_checkpoint"), "asynchronous checkpoints"),
+        (ranged("evict_tokens"), ("KV eviction", "evict_tokens"), "--max-running-requests"),
+    ],
+)
+def test_a_pause_says_what_it_is_and_what_to_do(tmp_path, instructions, cause, words):
+    tables = when_of(tmp_path, together(*instructions))
+    assert cause_of(tables) == cause
+    (finding,) = tables["findings"].query("rule == 'when_idle'").to_dict("records")
+    assert finding["title"].endswith(f"both ranks in step {AT}: {cause[0]} (`{cause[1]}`)")
+    assert words in finding["recommendation"]
+    assert "Look at what the host does" not in finding["recommendation"]
+
+
+@pytest.mark.parametrize(
+    "instructions",
+    [
+        [*ranged("gc", MS), Compute(5 * MS)],  # a collection that is shorter than the pause
+        [Compute(5 * MS)],
+        [Compute(5 * MS), *first_launch()],  # whose code was there
+        [*ranged("data"), Call("cuModuleLoadDataEx", 300_000), *first_launch()],
+        [Compute(5 * MS), Call("cudaMalloc_v3020", 300_000)],
+        ranged("gpu_gcd"),
+        ranged("checkpoint_wrapped_module"),
+    ],
+)
+def test_what_is_short_or_only_beside_a_pause_is_not_its_cause(tmp_path, instructions):
+    tables = when_of(tmp_path, together(*instructions))
+    assert tables["when"]["kind"].tolist()[:1] == ["once"]
+    assert tables["when"]["cause"].isna().all()
+
+
+def test_what_every_step_has_is_no_cause_of_one_pause(tmp_path):
+    usual = [Call("cudaMalloc_v3020", 600_000)]
+    often = [(step, usual) for step in range(STEPS_N) if step != AT]
+    tables = when_of(tmp_path, together(*usual, Compute(900_000), more=often))
+    assert tables["when"]["cause"].isna().all()
+    (row,) = tables["when"].query("of_job").to_dict("records")
+    assert (row["kind"], row["first_step"]) == ("once", AT)
+
+
+def test_code_that_is_loaded_in_the_first_step_is_no_pause(tmp_path):
+    loads = first_launch(call_ns=5 * MS, load_ns=5 * MS - 9_000)
+    again = [(step, first_launch()) for step in range(1, STEPS_N)]
+    assert when_of(tmp_path, together(*loads, steps=(0,), more=again))["when"].empty
+
+
+def test_a_kernel_that_ran_before_is_not_compiled(tmp_path):
+    before = [(2, first_launch())]
+    tables = when_of(tmp_path, together(*JIT, more=before))
+    # The load by itself is too short to be the pause.
+    assert tables["when"]["cause"].isna().all()
+
+
+def test_collections_at_different_times_cost_the_job_their_union(tmp_path):
+    pauses = {(rank, 4 + 3 * rank): ranged("gc") for rank in range(3)}
+    tables = when_of(tmp_path, pauses, ranks_n=3)
+    (finding,) = tables["findings"].query("rule == 'when_idle'").to_dict("records")
+    # Each rank waits for the other two: three times 5 ms, of which the GPUs idle most.
+    (row,) = tables["when"].query("of_job").to_dict("records")
+    assert 3 * 4 * MS < row["excess_ns"] < 3 * 5.1 * MS
+    assert finding["title"].startswith("Garbage collection on 3 ranks at different times: ")
+    assert finding["title"].endswith(" of the job")
+    assert "collect on all ranks at one step" in finding["recommendation"]
+
+
+def test_collections_in_one_step_cost_the_job_one_of_them(tmp_path):
+    tables = when_of(tmp_path, together(*ranged("gc"), ranks_n=3), ranks_n=3)
+    (row,) = tables["when"].query("of_job").to_dict("records")
+    assert 4 * MS < row["excess_ns"] < 5.1 * MS
+    assert row["sharing"] == "together"
+    (finding,) = tables["findings"].query("rule == 'when_idle'").to_dict("records")
+    assert "at one step" not in finding["recommendation"]
+
+
+def test_one_rank_that_collects_is_named(tmp_path):
+    tables = when_of(tmp_path, {(1, AT): ranged("gc")}, ranks_n=3)
+    (finding,) = tables["findings"].query("rule == 'when_idle'").to_dict("records")
+    assert "rank 1 in step" in finding["title"]
+    assert finding["title"].endswith("garbage collection (`gc`)")
+
+
+def test_pauses_that_nothing_names_are_in_turns(tmp_path):
+    pauses = {(rank, 4 + 3 * rank): [Compute(5 * MS)] for rank in range(3)}
+    tables = when_of(tmp_path, pauses, ranks_n=3)
+    (finding,) = tables["findings"].query("rule == 'when_idle'").to_dict("records")
+    assert finding["title"].startswith("Ranks 0, 1 and 2 in turns (1 steps each): pauses")
+
+
+@pytest.mark.parametrize(
+    ("frames", "own_thread", "cause"),
+    [
+        ([("visit_decref", PYTHON), ("gc_collect_main", PYTHON)], True, "garbage collection"),
+        ([("", "/opt/triton/_C/libtriton.so")], True, "compilation"),
+        ([("_PyEval_EvalFrameDefault", PYTHON)], True, None),
+        ([("gc_collect_main", PYTHON)], False, None),
+    ],
+)
+def test_samples_say_what_no_range_says(tmp_path, frames, own_thread, cause):
+    outcome = simulate(program({(0, AT): [Compute(5 * MS)]}, ranks_n=1))
+    trace = rank_profile(outcome, 0)
+    # The step's range begins with the pause.
+    (begin,) = (span.start for span in outcome.ranges[0] if span.text.endswith(f"#{AT}"))
+    begin -= outcome.program.ranks[0].capture_ns
+    thread = {} if own_thread else {"tid": 77}
+    for at in range(begin, begin + 5 * MS, MS // 4):
+        trace.cpu_sample(frames, start_ns=at, **thread)
+    trace.write_sqlite(tmp_path / "rank0.sqlite")
+    tables = quick("step_budget", tmp_path)
+    assert tables["when"]["cause"].dropna().unique().tolist() == [cause] * (cause is not None)
