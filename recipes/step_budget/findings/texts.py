@@ -51,7 +51,14 @@ def _when(about: str, level: str, trend: str, noun: str, advice: str) -> Rule:
         f"more than chance; {limits_words()}",
         source="this project",
         recommendation=f"[{{host_advice}} ]{advice}",
-        cases={name: Case(title=title) for name, title in kinds.items()},
+        cases={
+            **{name: Case(title=title) for name, title in kinds.items()},
+            "common": Case(
+                "{compute} takes {excess_pct} longer {when} of {of_steps_n}{on}",
+                "Compare clocks, temperature and power limits of these steps with the others', and "
+                "how long the sequences are: the launches have as many blocks as before.",
+            ),
+        },
         tables=("when", "device_steps", "job_steps"),
         window_shows="the steps that have it",
         specificity=OF_TIME,
