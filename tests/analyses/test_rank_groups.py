@@ -73,5 +73,5 @@ def test_a_machine_is_not_slow_because_a_rank_of_another_one_is_fast(ranks_n):
 
 
 def test_a_finding_says_the_limits_of_the_test():
-    limits = f"{groups._LEAST:.0%} ({groups._LEAST_OF_FEW:.0%} of fewer than {groups._FEW} steps)"
+    limits = f"{groups._LEAST:.0%} ({groups._LEAST_OF_FEW:.0%} with fewer than {groups._FEW} steps)"
     assert limits.replace("%", " %") in RULES["slow_gpu"].threshold

@@ -137,4 +137,4 @@ def test_few_titles_have_no_number():
 
 
 NAMES = ["rank", "kernel", "start_ns", "end_ns"]
-UNITS = ("ns", "pct", "n:", "n}", "bytes", "gb_s", "ratio")
+UNITS = ("ns", "pct", "n:", "n}", "bytes", "gb_s", "ratio", "low:")

@@ -145,7 +145,6 @@ def _fusion_finding(
             span,
         ),
         fields={
-            "what": fusion.what,
             "whats": f"{fusion.what[0].upper()}{fusion.what[1:]}",
             "first": quoted(shortened(most["first"])),
             "last": quoted(shortened(most["last"])),

@@ -263,7 +263,8 @@ RULES: Final = rules_by_id(
         "torch.compile). [No flag of this engine does: {source}.]",
         cases={
             "flag": Case(
-                title="{flag} would fuse {what} in each layer: at most {share_pct}",
+                title="{whats} in each layer could be one kernel ({flag}): at most {share_pct} "
+                "of the time",
                 recommendation="Set {flag:quoted}[ ({since})] and measure it: {slower}. Source of "
                 "the flag: {source}.",
             )

@@ -79,8 +79,8 @@ def test_a_norm_and_a_quantization_in_each_layer_name_the_flag_and_a_bound(tmp_p
     assert (finding.price.bound_ns, finding.price.about_ns) == (saved_ns, None)
     # 30 layers of 51 us: 5 of them, without the gap at the end.
     assert finding.title == (
-        "-cc.pass_config.fuse_norm_quant=True would fuse norm and quantization in each layer: at "
-        "most 9.8 %"
+        "Norm and quantization in each layer could be one kernel "
+        "(-cc.pass_config.fuse_norm_quant=True): at most 9.8 % of the time"
     )
     assert "measure it: with all custom kernels fused, batch 64 ran" in finding.recommendation
     assert "vllm#9138" in finding.recommendation
