@@ -157,7 +157,7 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
             "manifests": "manifests/",
         }.items()
         for path in (ROOT / part).rglob("*")
-        if path.suffix in (".py", ".json", ".typed")
+        if path.suffix in (".py", ".json", ".typed", ".css", ".js")
     }
     files = {
         f"nsys_recipe/recipes/{recipe}/{name}"

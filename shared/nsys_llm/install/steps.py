@@ -134,7 +134,7 @@ def _package_sources(root: Path) -> dict[str, Path]:
 def _is_source(path: Path) -> bool:
     """Tell our files from what Python, builds and editors leave beside them."""
     hidden = any(part.startswith(".") or part in ("__pycache__", "build") for part in path.parts)
-    return not hidden and path.suffix in (".py", ".json", ".typed")
+    return not hidden and path.suffix in (".py", ".json", ".typed", ".css", ".js")
 
 
 def _instead_of(version: str | None) -> str:

@@ -199,7 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(quiet=bool(given.get("quiet")))
     outcome = run_guarded(console, lambda: _run(given, console))
     if outcome.folder is not None:
-        console.show(*outcome.summary, "", "Generated:", f"    {outcome.folder}")
+        results = ("", "Generated:", f"    {outcome.folder}")
+        console.show(*outcome.summary, *results, *outcome.next_line)
     return int(outcome.exit_code)
 
 

@@ -98,7 +98,7 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
 
         outcome = run_guarded(console, run)
         if outcome.folder is not None:
-            console.show(*outcome.summary, "")
+            console.show(*outcome.summary, *outcome.next_line, "")
             # The launcher prints this on success.
             self._output_dir = os.path.relpath(outcome.folder)
             record = outcome.folder / f"{outcome.folder.name}{ANALYSIS_SUFFIX}"

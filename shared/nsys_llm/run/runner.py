@@ -20,6 +20,7 @@ from nsys_llm.report import drawing
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.report.composite import composed
+from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.part import PARTS_FOLDER, Part, finished
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
@@ -92,7 +93,9 @@ def run_recipe(
         if reported_side is None:  # the result of an overview stands only with that
             folder.on_published = partial(setattr, console, "results")
         place = folder.publish(record)
-    return RunOutcome(code, place, summary)
+    findings = results.report.findings
+    on_time = (number for number, one in enumerate(findings, 1) if one.kind != CAPTURE)
+    return RunOutcome(code, place, summary, next(on_time, None))
 
 
 def _write(

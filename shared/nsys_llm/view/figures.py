@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
 from .lanes import lanes
+from .strip import strip
 from .tables import Field, picked
 from .text import format_value, shortened
 from .time_charts import lines, points, timeline
@@ -54,6 +55,7 @@ KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str,
     "points": points,
     "spread": spread,
     "stacked": stacked,
+    "strip": strip,
     "timeline": timeline,
 }
 
