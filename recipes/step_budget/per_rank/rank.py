@@ -43,7 +43,7 @@ def map_rank(view: RankView) -> BudgetPartial:
     working = np.unique(ops.device_ids[ops.stream[ops.kept]]).tolist()
     pauses = NamedPauses(view)
     windows = [
-        step_windows(ops, steps, host, pauses, device)
+        step_windows(ops, steps, host, pauses, device, trace.unfiltered["kernels"])
         for device in trace.device_ids
         if device in working
     ]
