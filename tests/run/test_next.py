@@ -11,6 +11,9 @@ import pytest
 from command_line import run
 from small_ranks import write_small_ranks
 
+from nsys_llm.core.errors import ExitCode
+from nsys_llm.run.guard import RunOutcome
+
 PROGRAM = Path(sys.executable).with_name("nsys-llm")
 
 
@@ -41,3 +44,14 @@ def test_no_command_is_told_that_is_not_there(ranks, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     ended = run("--input", ranks, "--output", "out", recipe="idle_gaps")
     assert ended.printed[-2:] == ["Generated:", f"    {Path('out').resolve()}"]
+
+
+def test_a_program_that_was_typed_with_its_folder_is_told_so(monkeypatch):
+    outcome = RunOutcome(ExitCode.DONE, Path("out").resolve(), (), 1)
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/nsys-llm")
+    for typed, said in (
+        (".venv/bin/nsys-llm", ".venv/bin/nsys-llm"),
+        ("/bin/nsys-llm", "nsys-llm"),
+    ):
+        monkeypatch.setattr(sys, "argv", [typed])
+        assert outcome.next_line == (f"next: {said} show out 1",)

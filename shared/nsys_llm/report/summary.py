@@ -151,9 +151,11 @@ def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
 
 def _together(parts: Sequence[WallPart], merged_n: int, lasting_pct: float) -> list[WallPart]:
     """Return parts of which the least are one, at the end; what is to last goes last."""
+    most_pct = max(part.share_pct for part in parts)
 
     def lasts(part: WallPart) -> tuple[bool, float]:
-        return part.label in _LASTING and part.share_pct >= lasting_pct, part.share_pct
+        lasting = part.label in _LASTING and part.share_pct >= lasting_pct
+        return lasting or part.share_pct == most_pct, part.share_pct
 
     merged = sorted(parts, key=lasts)[:merged_n]
     rest = WallPart("others", sum(part.share_pct for part in merged))

@@ -33,6 +33,8 @@ def demo(folder: Path, commands: str) -> int:
     results = folder / _RECIPE
     words = [_COMMAND, str(folder / "baseline"), "--output", str(results)]
     print(f"demo: {commands}nsys-llm {' '.join(words)}\n", flush=True)
+    if commands:
+        sys.argv[0] = f"{commands}nsys-llm"
     # A result of ours is replaced, another folder of that name refused by the command itself.
     code = cli.main([*words, "--force-overwrite"])
     if code == 0:

@@ -47,7 +47,9 @@ class RunOutcome:
         program = Path(sys.argv[0])
         if self.folder is None or not (shutil.which(_PROGRAM) or program.name == _PROGRAM):
             return ()
-        name = _PROGRAM if shutil.which(_PROGRAM) else _near(program)
+        # A path that was typed may lead to another than the one on the PATH.
+        is_typed = not program.is_absolute() and len(program.parts) > 1
+        name = _PROGRAM if shutil.which(_PROGRAM) and not is_typed else _near(program)
         words = [name, "show", _near(self.folder), *([str(self.finding)] if self.finding else [])]
         return (f"next: {shlex.join(words)}",)
 
