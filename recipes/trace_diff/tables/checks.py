@@ -184,7 +184,7 @@ def _captures(runs: Runs) -> Iterator[Check]:
             f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
             for nodes, whole in zip(nodes_n, whole_n, strict=True)
         ],
-        (bool(whole_n[0]) != bool(whole_n[1]), ALL, "kernels in graphs are visible in one run only"),
+        (bool(whole_n[0]) != bool(whole_n[1]), ALL, "only one run shows kernels in graphs"),
         (any(whole_n), DIFFERS, "kernels in graphs are not visible: no gate on kernels"),
         (bool(nodes_n[0]) != bool(nodes_n[1]), DIFFERS,
          "one run alone uses CUDA graphs: a change of its own"),

@@ -195,7 +195,7 @@ def planted(cause):
         ),
         (
             "other",
-            "For 29.8 ms of it, 0 ns in the median, the GPU ran what was launched outside of the "
+            "For 29.8 ms of it, 0 ns in the median, the GPU ran work launched outside the "
             "steps, mostly `pack` launched in `checkpoint`.",
             ("compute", "communication", "copies"),
         ),
