@@ -285,7 +285,7 @@ def test_why_samples_say_nothing_is_said(counts, why):
         (sampled({"driver": 40}, "cuda_call", "cudaGraphLaunch"), "CUDA graphs already"),
         (sampled({"driver": 40}, "cuda_call", "cudaLaunchHostFunc"), None),
         (sampled({"driver": 40}, "cuda_call", "cudaStreamSynchronize"), None),
-        (sampled({}, "os_call", "interpreter lock"), "processes of their own"),
+        (sampled({}, "os_call", "interpreter lock"), "separate processes"),
         (launching({"python": 40}), "CUDA graphs"),
         (launching({"python": 22, "other": 8}), "CUDA graphs"),  # 55.6 % or more
         (launching({"python": 20, "other": 10}), None),  # 48.8 % or more
