@@ -108,8 +108,10 @@ def _install(options: Any) -> int:
     target = _venv(options) if options.venv else Target(sys.executable, "", options.quiet)
     if options.current or options.venv:
         extras = [name for name in ("jupyter", "test") if getattr(options, name)]
+        # An environment of ours has versions that NVIDIA's recipes run with too.
+        extras += ["nsys"] if options.venv and options.nsys is not None else []
         _install_package(target, f"[{','.join(extras)}]" if extras else "", options.find_links)
-        _say_usage(target)
+        _say_usage(target, options.nsys is not None)
     if options.nsys is not None:
         _place(target, options)
     if options.demo:
@@ -127,6 +129,10 @@ def _place(target: Target, options: Any) -> None:
     target.say(*lines)
     if python:
         _install_package(Target(python, "", target.quiet), "", options.find_links)
+    if target.commands:
+        # As after `activate`, which the usage names.
+        os.environ["PATH"] = os.path.dirname(target.python) + os.pathsep + os.environ["PATH"]
+    target.say(*_ours("install.check", "after_placing", ROOT, options.nsys or None))
 
 
 def _look_or_remove(options: Any) -> int:
@@ -216,19 +222,20 @@ def copy_sources(destination: Path) -> Path:
     return destination
 
 
-def _say_usage(target: Target) -> None:
+def _say_usage(target: Target, beside: bool) -> None:
     code, output = _run([target.python, "-c", FIND_RECIPES])
     if code:
         raise InstallError(f"installed, but it does not import: {_last_line(output)}")
     target.say(f"installed: {target.commands}nsys-llm --help")
-    activate = f"source {shlex.quote(target.commands + 'activate')}; " if target.commands else ""
-    recipes = shlex.quote(output.strip())
-    target.say(f"for `nsys recipe`: {activate}export NSYS_RECIPE_PATH={recipes}")
+    steps = [f"source {shlex.quote(target.commands + 'activate')}"] if target.commands else []
+    # What is placed beside nsys needs no path.
+    steps += [] if beside else [f"export NSYS_RECIPE_PATH={shlex.quote(output.strip())}"]
+    target.say(*([f"for `nsys recipe`: {'; '.join(steps)}"] if steps else []))
 
 
 def _run_demo(target: Target) -> None:
     # Prints what it does, and where to read on.
-    words = ("nsys_llm.install.demo_command", str(DEMO), "--commands", target.commands)
+    words = ("nsys_llm.run.cli", "demo", str(DEMO), "--commands", target.commands)
     code = target.run(words, Path.cwd())
     if code:
         raise InstallError("failed: demo", code)

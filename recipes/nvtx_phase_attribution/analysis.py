@@ -18,7 +18,7 @@ from typing import Final
 from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
 
-from .findings.answer import answer, caveats, findings
+from .findings.answer import answer, caveats, findings, headline
 from .findings.texts import RULES
 from .partials import PhasePartial, merged
 from .per_rank.rank import map_rank, missing_ranges
@@ -34,5 +34,6 @@ ANALYSIS: Final = Analysis(
     rank_verdicts=lambda _partial, job, _options: judged(job),
     answer=answer,
     caveats=caveats,
+    headline=headline,
     missing_ranges=missing_ranges,
 )

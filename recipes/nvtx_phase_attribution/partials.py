@@ -15,12 +15,15 @@ from .per_rank.sums_by_key import SumsByKey
 
 @dataclass(frozen=True)
 class RangeCounts:
-    """The ranges of one rank, whatever the filters leave; see the table `marks`."""
+    """What marks the work of one rank, whatever the filters leave; see the table `marks`."""
 
     push_pop_n: int
     start_end_n: int
     without_end_n: int
     empty_n: int
+    graph_kernels_n: int
+    annotated_n: int
+    annotation_key: str | None
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class RankPhases:
         steps: None where there are none.
         idle: By phase, see the table `phase_idle`.
         missing: Operations in no range, and their time, by kind, before any filter.
+        parts: Kernels by part of the model, see `per_rank/model_parts.py`.
     """
 
     phases: SumsByKey
@@ -40,6 +44,7 @@ class RankPhases:
     attribution: SumsByKey
     missing: Mapping[str, tuple[int, int]]
     marks: RangeCounts
+    parts: SumsByKey
 
 
 @dataclass(frozen=True)

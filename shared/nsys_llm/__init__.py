@@ -31,3 +31,8 @@ def __getattr__(name: str) -> Any:
     from nsys_llm.run import api
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    """List the names that are imported when they are asked for, too."""
+    return sorted({*globals(), *__all__})

@@ -28,21 +28,23 @@ FIGURES = {
     "tail_stats": "Stragglers",
     "idle_gaps": "Causes of idle time",
     "nvtx_phase_attribution": "Phases",
-    "step_budget": "Classes of time",
+    "step_budget": "Steps of the job",
     "trace_diff": "Kernels",
 }
-#: Leaves the head and one section with one figure, all findings folded but the first.
+#: Leaves the head and one section with one figure (of the timeline two), and folds all findings but
+#: the first.
 FOCUS = """title => {
   const all = [...document.body.children];
   const at = all.findIndex(one => one.tagName === 'H2' && one.textContent === title);
-  const figure = all.findIndex((one, index) => index > at && one.classList.contains('figure'));
+  const below = all.slice(at).filter(one => one.classList.contains('figure'));
+  const figures = below.slice(0, title === 'Timeline' ? 2 : 1);
   const found = all.findIndex(one => one.tagName === 'H2' && /^Findings/.test(one.textContent));
   const head = all.findIndex((one, index) => index > found && /^(H2|DETAILS)$/.test(one.tagName));
   let folded = 0;
   all.forEach((one, index) => {
     if (one.tagName === 'DETAILS') one.open = one.id !== 'more' && folded++ === 0;
     const text = index < head && !one.classList.contains('figure');
-    const kept = text || one.tagName === 'DETAILS' || index === at || index === figure;
+    const kept = text || one.tagName === 'DETAILS' || index === at || figures.includes(one);
     if (!kept) one.hidden = true;
   });
   dispatchEvent(new Event('resize'));

@@ -183,48 +183,165 @@ def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
     assert page.run(TOO_WIDE) == []
 
 
-#: The first figure of a page: how far below the page's begin it is, whether it stands ahead of the
-#: findings, and its range in time.
+#: The first figure of a page that marks findings: whether it stands below them, its range in time
+#: and all of it.
 TIMELINE = """(() => {
-  const plot = document.querySelector('.js-plotly-plot');
+  const plot = [...document.querySelectorAll('.js-plotly-plot')]
+    .find(one => one.data.some(trace => trace.meta === 'findings'));
   const order = plot.compareDocumentPosition(document.querySelector('details'));
   return {
-    top: plot.getBoundingClientRect().top + scrollY,
-    ahead: Boolean(order & Node.DOCUMENT_POSITION_FOLLOWING),
+    below: Boolean(order & Node.DOCUMENT_POSITION_PRECEDING),
+    top: plot.getBoundingClientRect().top,
     notes: [...plot.querySelectorAll('.annotation-text')].map(one => one.textContent),
     range: plot.layout.xaxis.range,
+    whole: plot.layout.meta.range,
     marks: plot.data.filter(one => one.meta === 'findings').map(
       one => one.customdata.map((number, at) => [number, one.base[at], one.base[at] + one.x[at]])
     ).flat(),
   };
 })()"""
+#: Zooms that figure.
+ZOOM = """Plotly.relayout([...document.querySelectorAll('.js-plotly-plot')]
+  .find(one => one.data.some(trace => trace.meta === 'findings')), 'xaxis.range', {})
+  .then(() => true)"""
 
 
-def test_the_overview_opens_with_a_timeline_that_names_the_first_finding(made, page):
+@pytest.fixture
+def overview(made, page):
     page.open((made / "llm_overview" / "report.html").as_uri())
     page.wait(DRAWN)
-    shown = page.run(TIMELINE)
-    assert shown["ahead"]
-    assert shown["top"] < 500
+    return page
+
+
+def test_the_timeline_below_the_findings_names_the_first(overview):
+    page, shown = overview, overview.run(TIMELINE)
+    assert shown["below"]
     first = page.run("document.querySelector('details summary').textContent")
     assert shown["notes"][0].startswith("1  Rank 2's GPU is slow")
     assert shown["notes"][0].removeprefix("1  ") in first
-    # A click on the finding's link zooms to its place, a click on it once more goes back there.
+    # A click on the finding's link shows its place, and once more; never more than the figure has.
     link = "document.querySelector('a[href=\"#finding-1\"]')"
     marks = [mark for mark in shown["marks"] if mark[0] == 1]
     low, high = min(mark[1] for mark in marks), max(mark[2] for mark in marks)
     room = (high - low) / 4
+    wanted = [max(low - room, shown["whole"][0]), min(high + room, shown["whole"][1])]
+    assert shown["range"] == shown["whole"]
     for _ in range(2):
+        page.run(ZOOM.format("[0, 1]"))
         page.run(f"{link}.click()")
-        page.wait(f"Math.abs({TIMELINE}.range[0] - {low - room}) < 1e-6")
-        assert page.run(TIMELINE)["range"][1] == pytest.approx(high + room)
-        page.wait(
-            "Math.abs(document.querySelector('.js-plotly-plot').getBoundingClientRect().top) < 5"
-        )
-        page.run(
-            "Plotly.relayout(document.querySelector('.js-plotly-plot'), 'xaxis.range', [0, 1])"
-            ".then(() => true)"
-        )
+        page.wait(f"Math.abs({TIMELINE}.range[0] - {wanted[0]}) < 1e-6")
+        page.wait(f"Math.abs({TIMELINE}.range[1] - {wanted[1]}) < 1e-6")
+        page.wait(f"Math.abs({TIMELINE}.top) < 5")
+    assert page.event_params("Runtime.exceptionThrown") == []
+
+
+#: How many stretches of each figure of steps are marked, and how many there are.
+MARKED = """[...document.querySelectorAll('.js-plotly-plot')]
+  .filter(one => one.layout.meta && one.layout.meta.names)
+  .map(one => one.data.filter(trace => trace.meta === 'names').map(
+    trace => [(trace.selectedpoints || trace.x).length, trace.x.length]
+  ).reduce(([marked, all], [some, n]) => [marked + some, all + n], [0, 0]))"""
+
+
+def test_a_part_of_a_kernels_name_marks_its_stretches(overview):
+    page = overview
+    everything = page.run(MARKED)
+    assert len(everything) == 2
+    assert page.run("document.querySelectorAll('#names option').length") > 5
+    type_in = "(() => {{const field = document.getElementById('name'); field.value = {!r};"
+    type_in += " field.dispatchEvent(new Event('input'));}})()"
+    page.run(type_in.format("ATTN"))
+    marked = page.run(MARKED)
+    assert all(0 < some < n for some, n in marked)
+    told = page.run("document.getElementById('named').textContent")
+    assert told.startswith(f"{sum(some for some, _ in marked)} stretches, ")
+    page.run(type_in.format("no such kernel"))
+    assert [some for some, _ in page.run(MARKED)] == [0, 0]
+    assert "none in these steps" in page.run("document.getElementById('named').textContent")
+    page.run(type_in.format(""))
+    assert page.run(MARKED) == everything
+    assert page.event_params("Runtime.exceptionThrown") == []
+
+
+def test_a_step_of_the_whole_run_leads_to_its_figure(overview):
+    page = overview
+    steps = page.run(
+        "[...document.querySelectorAll('.js-plotly-plot')].map(one => one.layout.meta?.step)"
+        ".filter(step => step !== undefined)"
+    )
+    figure = f"one => one.layout.meta?.step === {steps[1]}"
+    top = f"[...document.querySelectorAll('{PLOTS}')].find({figure}).getBoundingClientRect().top"
+    page.resize(1400, 600)
+    page.run(
+        "document.querySelector('.js-plotly-plot').emit('plotly_click', "
+        f"{{points: [{{customdata: [{steps[1]}, {steps[1]}]}}]}})"
+    )
+    page.wait(f"Math.abs({top}) < 5")
+
+
+#: The colors of the page and of what figures write and draw lines with.
+COLORS = """(() => {
+  const style = (selector, name) => [...new Set([...document.querySelectorAll(selector)]
+    .map(one => getComputedStyle(one)[name]))];
+  return {
+    page: style('body', 'backgroundColor'), text: style('body', 'color'),
+    figures: style('.main-svg', 'backgroundColor'),
+    texts: style('.xtick text, .ytick text, .gtitle, .legendtext, .xtitle', 'fill'),
+    grid: style('.gridlayer path', 'stroke'),
+  };
+})()"""
+
+
+def test_a_dark_screen_gets_a_dark_page_and_readable_figures(made, page):
+    seen = {}
+    for scheme in ("light", "dark"):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        page.call("Emulation.setEmulatedMedia", features=features)
+        page.open((made / "llm_overview" / "report.html").as_uri())
+        page.wait(DRAWN)
+        seen[scheme] = page.run(COLORS)
+    for colors in seen.values():
+        assert colors["figures"] == ["rgba(0, 0, 0, 0)"]
+        assert colors["texts"] == colors["text"]
+        assert contrast(colors["text"][0], colors["page"][0]) > 7
+        assert 1.1 < contrast(colors["grid"][0], colors["page"][0]) < 3
+    assert luminance(seen["dark"]["page"][0]) < 0.05
+    assert luminance(seen["light"]["page"][0]) > 0.9
+
+
+def luminance(color):
+    parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_on_a_narrow_screen_tables_scroll_in_their_boxes(overview):
+    page = overview
+    page.resize(800, 1200)
+    unfold(page)
+    page.wait(f"{SIZES}.every(one => one[0] <= 800)")
+    assert page.run("document.documentElement.scrollWidth") <= 800
+    assert page.run(TOO_WIDE) != []
+    assert (
+        page.run("""[...document.querySelectorAll('table')].filter(
+      one => one.getBoundingClientRect().width > 752 && !one.closest('.rows')).length""")
+        == 0
+    )
+
+
+def test_a_browser_that_cannot_unpack_says_so_and_shows_the_rest(made, page):
+    page.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream;")
+    page.open((made / "llm_overview" / "report.html").as_uri())
+    page.wait("document.readyState === 'complete'")
+    assert "DecompressionStream" in page.run("document.getElementById('undrawn').innerText")
+    assert page.run("document.querySelectorAll('.rows table').length") > 2
     assert page.event_params("Runtime.exceptionThrown") == []
 
 

@@ -63,6 +63,13 @@ def test_no_page_but_the_references_is_long():
     assert {name: n for name, n in words_n.items() if n > 1_500 and name not in REFERENCES} == {}
 
 
+def test_the_contents_have_every_page_on_one_line():
+    page = (ROOT / "docs" / "README.md").read_text("utf-8")
+    linked = re.findall(r"\]\((\w+\.md)", page)
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert sorted(linked) == sorted(pages)
+
+
 def test_the_page_on_the_architecture_names_what_is_there():
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     named = sorted(set(re.findall(r"`((?:\w+/)+(?:[\w.]+)?)`", page)))

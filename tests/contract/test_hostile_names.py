@@ -23,6 +23,7 @@ from results import analyse
 from shared_runs import HOSTILE_IN_CI
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
+from nsys_llm.report.page import _SEARCH, _UNDRAWN
 from nsys_llm.view.results import Results
 
 csv.field_size_limit(1_000_000)
@@ -196,7 +197,8 @@ def test_no_output_that_is_read_grows_with_a_name_of_100_kb(hostile_run):
 def test_the_page_has_no_element_attribute_or_script_of_a_name(hostile_run):
     page = (hostile_run[0] / "report.html").read_text("utf-8")
     scripts = re.findall(r"<script([^>]*)>", page)
-    assert scripts == [' type="application/json" id="figures"', "", ""]
+    packed = ' type="application/octet-stream" id='
+    assert scripts == [f'{packed}"figures"', f'{packed}"plotly"', ""]
     body = page.partition("<body>")[2].partition("<script")[0]
     # The page's own frames of figures and tables apart.
     body = re.sub(
@@ -204,6 +206,8 @@ def test_the_page_has_no_element_attribute_or_script_of_a_name(hostile_run):
     )
     body = body.replace('<details id="more">', "<details>")
     body = body.replace('<p class="question">', "<p>")
+    body = body.replace(_SEARCH, "").replace('<p class="notice" id="undrawn" hidden>', "<p>")
+    body = body.replace(f'<noscript><p class="notice">{_UNDRAWN}</p></noscript>', "")
     assert Markup(body).problems == []
 
 

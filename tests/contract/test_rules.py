@@ -31,6 +31,7 @@ BOOKS = {
 RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.values()]
 #: Rules that fire on a fact, and not from an amount on.
 FACTS = {
+    "unprofiled_step",
     "broken_times",
     "earlier_run",
     "groups",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_llm.install import demo_command
+from nsys_llm.run import cli, demo
 from nsys_llm.testing.demo import write_demo
 
 ROOT = Path(__file__).parents[2]
@@ -184,15 +184,15 @@ def test_the_demo_says_where_the_results_are(tmp_path):
 
 def test_the_demo_is_made_once_and_whole(tmp_path, monkeypatch, capsys):
     # Smaller than the demo, and without its run, which replaces a result of ours as any run does.
-    monkeypatch.setattr(demo_command, "write_demo", partial(write_demo, scale=0.05))
-    runs = []
-    monkeypatch.setattr(demo_command.cli, "main", lambda words: runs.append(words) or 0)
+    monkeypatch.setattr(demo, "write_demo", partial(write_demo, scale=0.05))
+    runs, main = [], cli.main
+    monkeypatch.setattr(cli, "main", lambda words: runs.append(words) or 0)
     folder = tmp_path / "nsys-llm-demo"
-    assert demo_command.main([str(folder)]) == 0
+    assert main(["demo", str(folder)]) == 0
     first = files_below(folder)
     assert {"baseline/rank0.sqlite", "after_fix/rank0.sqlite"} <= {*first}
     assert os.listdir(tmp_path) == [folder.name]
-    assert demo_command.main([str(folder)]) == 0
+    assert main(["demo", str(folder)]) == 0
     assert files_below(folder) == first
     assert f"demo: using {folder}, which is there already" in capsys.readouterr().out
     words = ["overview", str(folder / "baseline"), "--output", str(folder / "llm_overview")]

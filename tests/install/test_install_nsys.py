@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import platform
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.needed import requirements
 from nsys_llm.install import placement
-from nsys_llm.install.check import requirements
 from nsys_llm.install.nsight import locate
 from nsys_llm.install.placement import RECORD
 from nsys_llm.manifest.manifest import recipe_names
@@ -157,7 +159,7 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
             "manifests": "manifests/",
         }.items()
         for path in (ROOT / part).rglob("*")
-        if path.suffix in (".py", ".json", ".typed")
+        if path.suffix in (".py", ".json", ".typed", ".css", ".js")
     }
     files = {
         f"nsys_recipe/recipes/{recipe}/{name}"
@@ -358,7 +360,7 @@ def fake_python(folder: Path, **answer: object) -> str:
     """Make a python3 that answers --check; return a PATH with it alone."""
     folder.mkdir()
     path = folder / "python3"
-    oldest = {name: oldest for name, (oldest, _) in requirements(ROOT).items()}
+    oldest = {name: oldest for name, (oldest, _) in requirements().items()}
     packages = oldest | answer.pop("packages", {})
     answer = {"ours": None, "decoder": "adbc", "packages": packages, **answer}
     answer = {"version": [3, 11, 7], "takes": True, **answer}
@@ -379,7 +381,7 @@ CHECKS = {
     ),
     "too old": (
         {"ours": OURS, "packages": {"pyarrow": "9.0"}, "takes": False}, True, 1,
-        ["pyarrow: 9.0, needs 14.0.1 or newer", "--venv .venv && source .venv/bin/activate"],
+        ["pyarrow: 9.0, needs 14.0.1 or newer", "&& source .venv/bin/activate"],
     ),
     "too new": (
         {"ours": OURS, "packages": {"pandas": "4.0.1"}}, True, 1,
@@ -403,6 +405,47 @@ def test_check_says_what_is_there_and_what_fixes_it(nsight, tmp_path, case):
         assert word in done.stdout
     assert ("to fix it" in done.stdout) == bool(code)
     assert done.stdout.count("to fix it") <= 1
+
+
+LACKS = {"psutil": None, "pandas": "4.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("takes", "fix"),
+    [(True, "{python} install.py --current"),
+     (False, "python3 install.py --venv .venv --nsys {nsight} && source .venv/bin/activate")],
+)  # fmt: skip
+def test_placing_ends_with_what_the_python_lacks_and_the_command(nsight, tmp_path, takes, fix):
+    path = fake_python(tmp_path / "python", packages=LACKS, takes=takes)
+    done = install("--nsys", nsight, folder=tmp_path, PATH=path)
+    assert_done(done)
+    python = f"{path}/python3"
+    assert done.stdout.splitlines()[-2:] == [
+        f"{python} (python3 on PATH) lacks pandas (4.0.1, needs a version below 4), psutil",
+        f"to fix it: {fix.format(python=python, nsight=nsight)}",
+    ]
+    path = fake_python(tmp_path / "whole", ours=OURS)
+    done = install("--nsys", nsight, folder=tmp_path, PATH=path)
+    assert done.stdout.splitlines()[-1] == "ready: nsys recipe llm_overview --help"
+
+
+def test_a_script_that_lacks_packages_names_all_and_one_command(packages, nsight, tmp_path):
+    """Of NVIDIA's loader it takes its own words: the text of the error."""
+    assert_done(install("--nsys", nsight, folder=tmp_path))
+    # A Python with one package of those that it needs.
+    (packages / "psutil.py").touch()
+    code = "import nsys_recipe.recipes.llm_overview.llm_overview"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(packages)}, capture_output=True, text=True,
+    )  # fmt: skip
+    last = done.stderr.splitlines()[-1]
+    absent = [name for name in requirements() if name != "psutil"]
+    assert last.startswith(f"ImportError: {sys.executable} lacks {', '.join(absent)}; to install")
+    words = shlex.split(last.partition("; to install them: ")[2])
+    asked = words[words.index("install") + 1 :]
+    assert {re.split("[<>]", spec)[0] for spec in asked} == set(absent)
+    assert "pandas>=2.0,<4" in asked
 
 
 @pytest.mark.nightly

@@ -51,10 +51,10 @@ def test_what_is_uploaded_is_sound_and_runs_in_a_clean_environment(tmp_path):
     run(python, "-m", "pip", "install", "-q", wheel, folder=outside)
     place = run(python, "-c", "import nsys_llm; print(nsys_llm.__file__)", folder=outside)
     assert Path(place).is_relative_to(environment)
-    printed = run(python, "-m", "nsys_llm.install.demo_command", "demo", folder=outside)
+    command = environment / "bin" / "nsys-llm"
+    printed = run(command, "demo", "demo", folder=outside)
     assert "Rank 2's GPU is slow" in printed
     for name in ("report.md", "analysis.ipynb", "report.json"):
         assert (outside / "demo" / "llm_overview" / name).stat().st_size > 1_000
-    command = environment / "bin" / "nsys-llm"
     assert '"cause": "rank"' in run(command, "show", "demo/llm_overview", "--json", folder=outside)
     run(python, "-m", "pip", "check", folder=outside)

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from nsys_llm.install.check import requirements
+from nsys_llm.core.needed import requirements
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "pyproject.toml"
@@ -40,7 +40,7 @@ def oldest(matrix) -> dict[str, dict[str, Version]]:
 
 
 def test_the_oldest_that_is_tested_is_the_oldest_that_is_allowed(oldest, matrix):
-    bounds = {name: Version(low) for name, (low, _) in requirements(ROOT).items()}
+    bounds = {name: Version(low) for name, (low, _) in requirements().items()}
     assert {name: min(pins.values()) for name, pins in oldest.items()} == bounds
     assert all(pins.keys() == set(matrix.PYTHONS) for pins in oldest.values())
     # A newer Python never gets an older library.
@@ -51,7 +51,7 @@ def test_every_bound_is_found_and_has_a_reason():
     block = TABLE.read_text("utf-8").partition("\ndependencies = [")[2].partition("]")[0]
     lines = [line.strip() for line in block.splitlines() if line.strip()]
     names = [re.match(r'"([\w-]+)', line)[1] for line in lines if line.startswith('"')]
-    assert set(names) == requirements(ROOT).keys()
+    assert set(names) == requirements().keys()
     bare = [
         (line, other)
         for line, other in pairwise(lines)
@@ -68,4 +68,4 @@ def test_the_matrix_has_both_ends_and_every_library(matrix):
     assert set(known["oldest"].versions) == set(matrix.pins())
     assert {f"newest-{python}" for python in matrix.PYTHONS} <= known.keys()
     for line in (line for combination in known.values() for line in combination.versions):
-        assert Requirement(line).name in requirements(ROOT)
+        assert Requirement(line).name in requirements()

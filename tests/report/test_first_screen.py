@@ -68,6 +68,73 @@ def test_the_screen_says_facts_gains_advice_and_what_to_trust(tmp_path):
     ]
 
 
+GROUPS = [f"{quoted(f'group-{n}-of-a-long-name')}: 250 GPUs, 300 ms each" for n in range(3)]
+LOST = replace(
+    FINDING,
+    rule="lost_work",
+    kind="capture",
+    title="71 of 100 launches left no kernel on 8 of 1,000 ranks: buffers were lost",
+    recommendation="Record again with fewer processes and `--cuda-event-trace=false`. " * 3,
+)
+
+
+@pytest.mark.parametrize("ranks_n", [1, 2, 8, 1000])
+@pytest.mark.parametrize("lost", [(), (LOST,)])
+def test_a_full_screen_has_24_lines_and_keeps_what_is_first(tmp_path, ranks_n, lost):
+    screen = replace(
+        SCREEN,
+        facts=f"{ranks_n:,} GPUs in 7 groups; decode: 300 ms each, 17 layers, 17.74 ms a layer",
+        lines=(*GROUPS, "and 4 more groups: `ranks` lists them", "vLLM: 25 steps, 1 request"),
+        trust="Word " * 40,
+        ranks=frozenset(range(ranks_n)),
+    )
+    long = f"{quoted(LONG)} takes 30.2 % of the time on {ranks_n:,} ranks, in steps that are slow"
+    findings = [gained(500 - n, long, is_bound=False) for n in range(12)]
+    parts = tuple(WallPart(f"class {n}", 12.0, " (host 8.0)") for n in range(8))
+    wall = (WallLine("", ranks_n, parts, parts, Bound(BOUND, "")),)
+    lines = screen_of(tmp_path, *lost, *findings, screen=screen, wall=wall, caveats=("A.",) * 3)
+    assert len(lines) + 5 <= 24
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert text.startswith("71 of 100 launches") == bool(lost)
+    assert text.count("  group-") == 3
+    assert "  and 4 more groups: ranks lists them\n  vLLM: 25 steps" in text
+    assert len(items_of(lines)) >= 2
+    assert bool(lost) == ("(2 more notes in the report)" not in text)
+
+
+def test_what_gives_way_on_a_full_screen_is_in_a_fixed_order(tmp_path):
+    """Second lines of later opportunities, of the wall, of the remark, then of all, then advice."""
+    long = "takes the time of all the ranks in the steps that are slow, and of others"
+    parts = tuple(WallPart(f"class {n}", 12.0) for n in range(8))
+    texts = {
+        "wall": (WallLine("", 8, parts, parts, Bound("GPU-BOUND", "")),),
+        "caveats": ("A.", "B."),
+    }
+    seen = []
+    for lines_n in range(14):
+        told = tuple(f"Line {n}." for n in range(lines_n))
+        screen = replace(SCREEN, trust="Word " * 24 + "end", lines=told)
+        findings = [gained(300 - n, long, recommendation="Do.") for n in range(4)]
+        lines = screen_of(tmp_path, *findings, screen=screen, **texts)
+        at = [row for row, line in enumerate(lines) if re.match(r" ?\d+ at most", line)]
+        trust = next(row for row, line in enumerate(lines) if line.startswith("trust"))
+        first_n = at[1] - at[0] if len(at) > 1 else 1
+        later_n = at[3] - at[2] if len(at) > 3 else 1
+        advice_n = sum(line == "   first: Do." for line in lines)
+        wall_n = sum("class" in line for line in lines)
+        seen.append((later_n, wall_n, len(lines) - trust, first_n, advice_n, len(at)))
+    kept = list(dict.fromkeys(seen))
+    assert kept[:6] == [
+        (2, 2, 2, 2, 1, 4),
+        (1, 2, 2, 2, 1, 4),
+        (1, 1, 2, 2, 1, 4),
+        (1, 1, 1, 2, 1, 4),
+        (1, 1, 1, 1, 1, 4),
+        (1, 1, 1, 1, 0, 4),
+    ]
+
+
 def test_without_steps_gains_are_of_a_gpus_time(tmp_path):
     whole = replace(SCREEN, whole_ns=float(SPAN_NS), whole="of one GPU", by_step=False)
     lines = screen_of(tmp_path, gained(300), screen=whole)
@@ -108,8 +175,8 @@ def test_any_screen_fits_and_counts_every_opportunity(tmp_path, seed):
     )
     assert max(map(len, lines)) <= width
     assert not screen.trust or "(4 more notes in the report)" in " ".join(" ".join(lines).split())
-    # A blank line, `Generated:`, the folder, and the prompt.
-    assert len(lines) + 4 <= height
+    # A blank line, `Generated:`, the folder, what to run next, and the prompt.
+    assert len(lines) + 5 <= height
     items = items_of(lines)
     assert [int(number) for number, *_ in items] == list(range(1, len(items) + 1))
     assert items

@@ -6,6 +6,7 @@ import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
+from nsys_llm.recipes.llm_overview.findings.screen import _group_lines
 from nsys_llm.report.first_screen import first_screen_lines
 from nsys_llm.report.part import finished
 
@@ -60,6 +61,16 @@ def test_each_group_has_its_own_steps_on_the_screen(overview):
     assert read.endswith(", 12 steps, 3.88 ms a step")
     assert [line for line in lines if "write: rank 3's GPU is slow" in line]
     assert "mean GPU of write" in lines[1]
+
+
+@pytest.mark.parametrize("groups_n", [2, 3, 4, 9])
+def test_three_groups_have_a_line_and_others_are_counted(groups_n):
+    none = dict.fromkeys(("longer_n", "longer_step_ns", "step_unit", "steps_n", "gpu"))
+    groups = {(n,): [{**none, "span_ns": 5 * MS, "rank": n}] for n in range(groups_n)}
+    lines = _group_lines({}, groups, {n: f"g{n}" for n in range(groups_n)})
+    assert lines[:3] == [f"`g{n}`: 1 GPU, 5 ms" for n in range(min(groups_n, 3))]
+    more = f"and {groups_n - 3} more group{'s' * (groups_n > 4)}: `ranks` lists them"
+    assert lines[3:] == [more] * (groups_n > 3)
 
 
 @pytest.mark.slow

@@ -339,9 +339,7 @@ def test_without_the_sdk_one_line_says_what_to_install(tmp_path):
         text=True,
     )
     assert ended.returncode == 2
-    assert ended.stderr == (
-        "error: nsys-llm mcp needs the Python SDK: pip install 'nsys-llm-recipes[mcp]'.\n"
-    )
+    assert ended.stderr == ("error: nsys-llm mcp needs the Python SDK: pip install 'mcp>=2,<3'.\n")
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path, capsys):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,11 +14,12 @@ import sys
 import pandas as pd
 import pytest
 from command_line import run
+from pandas.testing import assert_frame_equal
 
 import nsys_llm
 from nsys_llm.core.errors import NsysLlmError, OutputError, UsageError
 from nsys_llm.run.cli import main
-from nsys_llm.run.show import _holds
+from nsys_llm.view.choice import holding
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,55 @@ def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
     assert len(err.splitlines()) == 1
 
 
+def test_a_finding_ends_with_commands_that_show_the_rows_of_its_numbers(result, capsys):
+    for number, finding in enumerate(result.findings, 1):
+        code, out, _ = shown(capsys, result.folder, str(number))
+        lines = out.splitlines()
+        commands = [line for line in lines if line.startswith("nsys-llm show ")]
+        assert code == 0
+        assert len(set(commands)) == len(commands)
+        assert not [line for line in lines if line.endswith("= None")]
+        assert bool(commands) == any(cell["value"] is not None for cell in finding["evidence"])
+        for command in commands:
+            assert main([*shlex.split(command)[1:], "--json"]) == 0
+            assert json.loads(capsys.readouterr().out), command
+
+
+def test_rows_come_as_csv_and_top_has_a_second_name(result, capsys):
+    words = ("gaps", "--rows", "3", "--columns", "rank,duration_ns,cause")
+    code, out, _ = shown(capsys, result.folder, *words, "--csv")
+    gaps = result.parts["idle_gaps"].tables["gaps"]
+    assert code == 0
+    assert_frame_equal(
+        pd.read_csv(io.StringIO(out)),
+        gaps[["rank", "duration_ns", "cause"]].head(3),
+        check_dtype=False,
+    )
+    code, _, err = shown(capsys, result.folder, "1", "--csv")
+    assert (code, "--csv: name a table" in err) == (2, True)
+
+
+def test_a_notebook_chooses_rows_as_show_does(result):
+    results = result.parts["idle_gaps"].results
+    gaps = results.table("gaps")
+    chosen = gaps[gaps["rank"] == 2].sort_values("duration_ns", kind="stable")["cause"].tolist()[:2]
+    words = {"where": "rank = 2", "sort": "duration_ns:up", "columns": ["rank", "cause"]}
+    rows = results.rows("gaps", 2, **words)
+    assert rows.text.splitlines() == ["rank | cause", *(f"2 | {cause}" for cause in chosen)]
+    for wrong, error, words in (
+        ("gapz", KeyError, "there are: .*gaps"),
+        ("gaps", ValueError, "columns: no column 'x'; there are: rank, "),
+    ):
+        with pytest.raises(error, match=words):
+            results.rows(wrong, columns=["x"])
+    with pytest.raises(ValueError, match="kind: no 'bar'; there are: bars, "):
+        results.chart("gaps", kind="bar", title="Gaps", x="duration_ns", y="cause")
+
+
+def test_the_package_lists_what_it_offers():
+    assert set(nsys_llm.__all__) <= set(dir(nsys_llm))
+
+
 def test_a_table_that_one_recipe_of_the_overview_has_needs_no_recipe(result, capsys):
     words = ("--top", "3", "--json")
     code, out, _ = shown(capsys, result.folder, "gaps", *words)
@@ -188,7 +240,7 @@ def test_a_condition_keeps_all_digits_of_a_whole_number(condition, kept):
     """As floats, ns since 1970 that differ by one are the same."""
     start_ns = 1_700_000_000_000_000_000
     frame = pd.DataFrame({"start_ns": [start_ns, start_ns + 1, start_ns + 512]}, dtype="Int64")
-    assert frame.index[_holds(frame, condition)].tolist() == kept
+    assert holding(frame, [condition]).index.tolist() == kept
 
 
 @pytest.fixture(scope="module")

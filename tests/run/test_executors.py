@@ -12,12 +12,14 @@ import pytest
 from results import run
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.run import executors
 from nsys_llm.run.executors import (
     WORKERS,
     Executor,
     Inline,
     Threads,
     chunked,
+    open_executor,
 )
 
 
@@ -66,6 +68,12 @@ def test_threads_are_as_many_as_the_launcher_is_told_to_use(monkeypatch):
     # It speaks of the launcher's workers: the command has its own words for that.
     monkeypatch.setenv(WORKERS, "abc")
     assert Threads().workers_n >= 1
+
+
+def test_without_dask_its_mode_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(executors, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="pip install dask distributed"):
+        open_executor("dask-futures", None).__enter__()
 
 
 def test_threads_need_nothing_of_a_cluster(tmp_path):

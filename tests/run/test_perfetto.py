@@ -184,6 +184,29 @@ def test_too_many_events_are_left_out_and_told(pair, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_all_is_shown_if_it_fits_else_slices_mark_what_is_not(pair, tmp_path, monkeypatch):
+    folder, _, rows = pair
+    words = ("--mode", "none", "--perfetto", "--input", folder / "rank0.sqlite", "--output")
+    assert run(*words, tmp_path / "all").code == 0
+    shown = read_file(tmp_path / "all")
+    assert sorted(piece.row for piece in shown.of(*RECORDED)) == sorted(rows[0])
+    assert shown.of("absent") == []
+    monkeypatch.setattr(perfetto, "MOST_EVENTS", 200)
+    assert run(*words, tmp_path / "part").code == 0
+    shown = read_file(tmp_path / "part")
+    absent = sorted((piece.start_ns, piece.end_ns) for piece in shown.of("absent"))
+    assert {piece.name for piece in shown.of("absent")} == {"not in this file"}
+    assert absent[0][0] == min(start_ns for *_, start_ns, _ in rows[0])
+    # Rows start inside of a mark or are there.
+    there = {piece.row for piece in shown.of(*RECORDED)}
+    for row in rows[0]:
+        assert (row in there) or any(start <= row[2] < end for start, end in absent)
+    assert 0 < len(there) < len(rows[0])
+    begins = [piece.start_ns for piece in shown.of("kernel")]
+    assert not [at for at in begins if any(low <= at < high for low, high in absent)]
+
+
+@pytest.mark.slow
 def test_of_many_ranks_those_of_the_findings_are_shown_or_those_that_are_named(tmp_path):
     folder = tmp_path / "ranks"
     folder.mkdir()

@@ -245,3 +245,70 @@ def test_a_run_is_refused_in_one_line_and_publishes_nothing(tmp_path, capsys):
         == "error: --filter-nvtx: no NVTX range 'stepp' on the rank; nearest: 'step #', 'comm'."
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.sqlite"]
+
+
+def test_launches_that_were_not_traced_are_named_where_a_range_is_asked_for(tmp_path):
+    path = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15)
+    path = path.write_sqlite(tmp_path / "a.sqlite")
+    (part,), options = mapped("llm_hotspots", str(path), "--filter-nvtx", "s")
+    message = "no API calls were traced on the rank, so no launch can be assigned to an NVTX range."
+    assert refused([part.profiles[0].ranks[0].unmatched], options) == message
+
+
+def busy(path, device, *starts_ns):
+    trace = TraceBuilder()
+    for start_ns in starts_ns:
+        trace.nvtx("step", start_ns - 100, start_ns - 50)
+        launch = (start_ns - 90, start_ns - 80)
+        trace.kernel("k", start_ns=start_ns, duration_ns=50, device_id=device, launch=launch)
+    return str(trace.write_sqlite(path))
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (
+            ["--device", "2-3", "--filter-time", "9ms/"],
+            "--device: none of these has GPU work on any of 2 ranks; there is some on device 0, 1, "
+            "as its process counts them (--ranks chooses ranks).",
+        ),
+        (
+            ["--filter-time", "9ms/"],
+            "--filter-time (in ns, or 5s, 60ms) leaves no GPU work on any of 2 ranks; there is "
+            "some from 1000 to 2000050 ns (0.0 to 2.0 ms).",
+        ),
+        (
+            ["--filter-time", "900us/", "--filter-nvtx", "step/0"],
+            "the filters leave no GPU work on any of 2 ranks; there is some from 1000 to "
+            "2000050 ns (0.0 to 2.0 ms).",
+        ),
+    ],
+)
+def test_what_leaves_no_work_of_any_rank_is_refused_with_what_there_is(
+    tmp_path, capsys, flags, line
+):
+    busy(tmp_path / "rank0.sqlite", 0, 1_000, 1_000_000)
+    busy(tmp_path / "rank1.sqlite", 1, 1_000, 2_000_000)
+    words = ["--input", str(tmp_path), "--output", str(tmp_path / "out"), "--mode", "none"]
+    assert main(["llm_hotspots", *words, *flags]) == 2
+    assert capsys.readouterr().err == f"error: {line}\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "note"),
+    [
+        (["--device", "1"], "--device: none of these has GPU work; there is some on device 0,"),
+        (
+            ["--start", "1500us"],
+            "--filter-time (in ns, or 5s, 60ms) leaves no GPU work; there is some from 1000 to",
+        ),
+    ],
+)
+def test_a_device_or_window_that_one_rank_has_is_a_note_of_the_others(tmp_path, flags, note):
+    paths = [busy(tmp_path / "a.sqlite", 0, 1_000), busy(tmp_path / "b.sqlite", 1, 2_000_000)]
+    parts, options = mapped("llm_hotspots", *paths, *flags)
+    first, second = (profile.notes for part in parts for profile in part.profiles)
+    assert [text for text in first if text.startswith(note)]
+    assert not [text for text in second if text.startswith(note)]
+    refuse_unmatched([rank.unmatched for part in parts for rank in part.profiles[0].ranks], options)

@@ -7,8 +7,11 @@ from itertools import combinations
 
 import pandas as pd
 
+from nsys_llm.taxonomy.categories import load_categories
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.wall_classes import BUBBLE, EXPERTS, IDLE, TRANSFER, WAITING
 from nsys_llm.view import lanes
-from nsys_llm.view.palette import color_map
+from nsys_llm.view.palette import NEUTRAL, color_map
 from nsys_llm.view.results import Results
 
 
@@ -51,6 +54,31 @@ def test_what_lies_on_one_timeline_has_other_hues():
     for one, other in combinations(hues, 2):
         apart = abs(one - other)
         assert min(apart, 1 - apart) > 1 / 8
+
+
+CATEGORIES = [category.id for category in load_categories()]
+WORK = [*CATEGORIES, TRANSFER, "not_matched", "fused", "copies"]
+WAITS = [*CAUSE_NAMES, WAITING, BUBBLE, EXPERTS, IDLE, "device_latency", "sync_latency"]
+
+
+def test_no_color_of_work_is_one_of_waiting():
+    # The KV cache and waiting had one.
+    busy = {*color_map(WORK).values(), *color_map([f"kernels {n}" for n in range(99)]).values()}
+    idle = {*color_map(WAITS).values()}
+    idle |= {*color_map([f"state {n}" for n in range(99)], idle=True).values()} - {NEUTRAL}
+    assert len(busy) > 15
+    assert len(idle) > 15
+    assert not busy & idle
+
+
+def test_headings_have_the_colors_of_their_columns():
+    assert color_map(["host sync"])["host sync"] == color_map(["host_sync"])["host_sync"]
+
+
+def test_copies_have_one_color_in_every_figure():
+    names = ("copies", "copy", "memcpy", "copy only")
+    (color,) = {color_map([name, *WORK[:-1]])[name] for name in names}
+    assert color not in color_map([*CATEGORIES, *WAITS]).values()
 
 
 def hue_of(color):

@@ -96,7 +96,7 @@ def test_no_two_names_of_a_figure_share_a_colour_and_fixed_ones_keep_theirs():
     tints = color_map(names)
     assert len(set(tints.values())) == 16
     assert tints["gemm"] == color_map(["gemm"])["gemm"]
-    assert len(set(color_map([f"n{n}" for n in range(40)]).values())) == 21
+    assert len(set(color_map([f"n{n}" for n in range(40)]).values())) == 20
 
 
 def test_names_are_data_and_never_markup():
@@ -119,8 +119,9 @@ def test_a_table_without_rows_says_so(kind):
     spec = {"x": "time_ns", "y": "name", "color": "category", "value": "time_ns", **BOX}
     spec |= {"parts": ["low_ns", "high_ns"]} if kind == "parts" else {}
     spec |= {"start": "time_ns", "duration": "low_ns", "lane": "file", "label": "name"}
-    if kind == "lanes":
+    if kind in ("lanes", "strip"):
         spec |= {"part": "name", "mixture": "name", "number": "low_ns"}
+        spec |= {"of_step": "low_ns", "count": "low_ns"}
     if kind == "heat":
         spec |= {"x": "file"}
     if kind in ("lines", "points"):

@@ -19,7 +19,7 @@ FIELDS = {
 }
 SPEC = {"kind": "lanes", "title": "T", "part": "part", "lane": "lane", "start": "since_ns",
         "duration": "duration_ns", "color": "state", "label": "name", "mixture": "mixture",
-        "number": "opportunity"}  # fmt: skip
+        "number": "opportunity", "of_step": "step"}  # fmt: skip
 
 
 def drawn(*rows):
@@ -27,6 +27,7 @@ def drawn(*rows):
     columns = ["part", "lane", "state", "name", "since_ns", "duration_ns", "mixture", "opportunity"]
     frame = pd.DataFrame(rows, columns=columns)
     frame["opportunity"] = frame["opportunity"].astype("Int64")
+    frame["step"] = 7
     plot = draw(frame, FIELDS, SPEC).to_plotly_json()
     go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
     return plot
@@ -52,6 +53,23 @@ def test_bars_stand_where_the_table_says_and_waiting_is_lower_and_paler():
     assert tuple(groups) == ("GPU busy", "GPU idle or waiting")
     assert plot["layout"]["yaxis"]["ticktext"] == ["r0", "r1"]
     assert plot["layout"]["xaxis"]["title"]["text"].endswith("(ms)")
+
+
+def test_bars_have_the_number_of_their_name_and_a_figure_shows_all_of_its_time():
+    plot = drawn(
+        ("work", "r0", "gemm", "void k<1>()", 0, 60, None, None),
+        ("wait", "r0", "host_sync", None, 60, 10, None, None),
+        ("work", "r0", "norm", "n", 70, 30, None, None),
+    )
+    meta = plot["layout"]["meta"]
+    assert meta["names"] == ["void k&lt;1&gt;()", "n"]
+    assert {trace["name"]: trace["customdata"] for trace in plot["data"]} == {
+        "gemm": [0],
+        "norm": [1],
+        "host_sync": [-1],
+    }
+    assert plot["layout"]["xaxis"]["range"] == meta["range"] == [0, 100]
+    assert meta["step"] == 7
 
 
 def test_the_path_runs_through_lanes_and_is_thick_on_gpus():
@@ -84,7 +102,7 @@ def test_the_first_finding_is_framed_and_named_and_others_have_their_number():
     assert (frame["x0"], frame["x1"], frame["y0"], frame["y1"]) == (20, 70, 0.5, 1.5)
     first, numbers = plot["layout"]["annotations"]
     assert first["text"].startswith("<b>1  Rank 1 is a straggler")
-    assert (first["x"], first["xanchor"]) == (35, "left")
+    assert (first["x"], first["xanchor"]) == (35, "center")
     assert len(first["text"]) < 110
     assert (numbers["text"], numbers["x"]) == ("2, 3", 5)
     marks = [trace for trace in plot["data"] if trace.get("meta") == "findings"]

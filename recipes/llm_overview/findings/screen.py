@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -9,8 +10,10 @@ from nsys_llm.capture.segments import SEGMENT
 from nsys_llm.report.capture_summary import capture_caveats, little_work
 from nsys_llm.report.findings import INCOMPLETE
 from nsys_llm.report.group_words import group_names
+from nsys_llm.report.price import PROFILED
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.screen import Scale, Screen
+from nsys_llm.report.unprofiled import gone_line, step_share
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.step_names import GRAPH
@@ -22,6 +25,8 @@ from ..tables.ranks import mean_step_ns
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
 _CHANGE_READING: Final = (
+    "unprofiled_step",
+    "few_annotated",
     "shared_gpu",
     "whole_graphs",
     "fused_communication",
@@ -55,7 +60,7 @@ def screen(tables: Tables) -> Screen | None:
     first = groups[min(groups)]
     reported = [str(row["headline"] or "").splitlines() for row in records(tables["recipes"])]
     told = tuple(line for some in reported for line in some) + unmatched_line(tables)
-    lines = (*_group_lines(tables, groups, names), *told)
+    lines = (*_group_lines(tables, groups, names), *told, *_gone(tables))
     facts, step_ns = _facts(tables, first)
     trust, little = _trust(tables), [little_work(tables)]
     if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
@@ -74,7 +79,18 @@ def screen(tables: Tables) -> Screen | None:
         span_ns = float(max(row["span_ns"] for row in first))
         return Screen(words, span_ns, "of one GPU", False, trust, lines=lines, ranks=ranks)
     whole = f"a {_unit(first)}"
+    if left := step_share(tables["wall"], {int(row["rank"]) for row in first}):
+        step_ns, whole = step_ns * left, f"{whole} without the profiler"
     return Screen(words, step_ns, whole, True, trust, lines=lines, ranks=ranks)
+
+
+def _gone(tables: Tables) -> list[str]:
+    """Return what has no gain without the profiler, most first; nothing where nobody asks."""
+    rows = records(tables["all_findings"])
+    gone = [(json.loads(row["numbers"]).get(PROFILED), row) for row in rows if not row["severity"]]
+    named = sorted(((pct, row["title"]) for pct, row in gone if pct), key=lambda item: -item[0])
+    line = gone_line(title for _, title in named)
+    return [line] if line else []
 
 
 def _segments(tables: Tables, gpus_n: int) -> str:
@@ -98,8 +114,8 @@ def _group_lines(
     ]
     if len(lines) <= _MOST_GROUPS:
         return lines
-    kept = lines[: _MOST_GROUPS - 1]
-    return [*kept, f"and {len(lines) - len(kept)} more groups: `ranks` lists them"]
+    more = counted(len(lines) - _MOST_GROUPS, "more group")
+    return [*lines[:_MOST_GROUPS], f"and {more}: `ranks` lists them"]
 
 
 def _unit(gpus: Sequence[Record]) -> str:

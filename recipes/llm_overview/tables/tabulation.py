@@ -9,6 +9,7 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells, declared_rows
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.report.records import grouped
+from nsys_llm.report.unprofiled import step_share
 from nsys_llm.trace.identity import Rank
 
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
@@ -28,6 +29,9 @@ def tabulate(
     table = load_manifest("llm_overview").table
     of_ranks = grouped(gpus, "group")
     steps_ns = {row["rank"]: mean_step_ns(some) for some in of_ranks.values() for row in some}
+    for part in list(parts.values())[:1]:
+        left = {rank: step_share(part.tables["wall"], [rank]) for rank in steps_ns}
+        steps_ns = {rank: ns and ns * (left[rank] or 1.0) for rank, ns in steps_ns.items()}
     # Both are made of whole rows of findings.
     shown, every = opportunity_rows(groups, steps_ns), all_finding_rows(parts, groups)
     when = list(when_rows(parts, groups))

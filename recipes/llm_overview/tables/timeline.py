@@ -22,7 +22,8 @@ from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.identity import Rank, RankKey
 
 from .marks import LOST_KEY, Lost, marks_of
-from .views import GpuLane, View, chosen_gpus, gpus_of, job_clock, views_of
+from .views import GpuLane, View, chosen_gpus, gpus_of, job_clock, views_of, whole_run
+from .whole_run import run_rows
 
 #: Cells of all lanes of a figure together, and of one; stretches shorter than a cell are joined.
 #: Ours: so many are drawn within a second.
@@ -91,7 +92,11 @@ def timeline(
         when = records(tables["when_steps"])
         lost = {tuple(row[name] for name in LOST_KEY) for row in when if row["excess_ns"] > 0}
         chosen = gpus, clocks, lanes, not_kept, path, opportunities, frozenset(lost)
-        rows = [row for view in views for row in _view_rows(_Figures(*chosen), view)]
+        if views[0].step is not None and len(parts[_STEPS].tables["job_steps"]) > 1:
+            whole = whole_run(tables, ranks, clocks)
+            steps = parts[_STEPS].tables["device_steps"]
+            rows += run_rows(whole, views, gpus, clocks, steps, tables)
+        rows += [row for view in views for row in _view_rows(_Figures(*chosen), view)]
     return {_TABLE: declared_frame(load_manifest("llm_overview").table(_TABLE), rows)}
 
 
@@ -124,13 +129,13 @@ def _view_rows(figures: _Figures, view: View) -> Iterator[dict[str, Any]]:
                 yield from _state_rows(view, of_host, lane.host, HOST)
         elif gpu.rank.key not in figures.lanes:
             begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
-            row = _row(view, LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns)
+            row = view.row(LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns)
             yield {**row, "state": LOST, "name": figures.not_kept, "pieces_n": 1}
     yield from _path_rows(figures, view)
     for mark in marks_of(view, shown, figures.opportunities, clocks, figures.lost):
         begin_ns = clocks.own_ns(mark.gpu.rank, view.start_ns)
         yield {
-            **_row(view, FINDING, mark.gpu, mark.start_ns, mark.end_ns, begin_ns),
+            **view.row(FINDING, mark.gpu, mark.start_ns, mark.end_ns, begin_ns),
             "state": mark.opportunity["severity"],
             "name": mark.opportunity["title"],
             "opportunity": mark.opportunity["opportunity"],
@@ -151,30 +156,12 @@ def _window(
     return LaneWindow(view.number, gpu.device_id, start_ns, end_ns, cell_ns, split)
 
 
-def _row(view: View, part: str, gpu: GpuLane, start_ns: int, end_ns: int, begin_ns: int) -> Any:
-    """Return what all rows have; `begin_ns` is the view's begin in the clock of the times."""
-    return {
-        "view": view.number,
-        "shows": view.shows,
-        "step": view.step,
-        "part": part,
-        "rank": gpu.rank.number,
-        "file": gpu.rank.file,
-        "device_id": gpu.device_id,
-        "lane": gpu.label,
-        "start_ns": start_ns,
-        "end_ns": end_ns,
-        "since_ns": start_ns - begin_ns,
-        "duration_ns": end_ns - start_ns,
-    }
-
-
 def _state_rows(
     view: View, gpu: GpuLane, lane: StepLane, part: str | None = None
 ) -> Iterator[dict[str, Any]]:
     for start_ns, end_ns, _, shows in _segments(lane.segments, lane.states, lane.names):
         of_gpu = WAIT if shows["state"] in WAITS else WORK
-        row = _row(view, part or of_gpu, gpu, start_ns, end_ns, lane.window.start_ns)
+        row = view.row(part or of_gpu, gpu, start_ns, end_ns, lane.window.start_ns)
         yield {**row, **shows}
 
 
@@ -216,7 +203,7 @@ def _path_rows(figures: _Figures, view: View) -> Iterator[dict[str, Any]]:
         gpu, part = figures.gpus[line // 2], HOST_PATH if line % 2 else PATH
         behind_ns = figures.clocks.own_ns(gpu.rank, start_ns) - start_ns
         times = (time_ns + behind_ns for time_ns in (start_ns, end_ns, view.start_ns))
-        yield {**_row(view, part, gpu, *times), **shows}
+        yield {**view.row(part, gpu, *times), **shows}
 
 
 def _path_segments(

@@ -22,10 +22,21 @@ _COUNTED: Final = ""
 
 
 @dataclass(frozen=True)
+class GpuLane:
+    """One lane: a device of a rank, what it is called, and how long its kernels compute."""
+
+    rank: Rank
+    device_id: int
+    label: str
+    compute_ns: int = 0
+
+
+@dataclass(frozen=True)
 class View:
     """One figure.
 
     Attributes:
+        number: From 1; 0 for the whole run where others show steps.
         which: Name of its path in the table `path`; empty without one.
         step: Step of the job; None for the whole run.
         start_ns: Its begin, on the clock of the job's steps.
@@ -43,15 +54,24 @@ class View:
         """How long it is."""
         return self.end_ns - self.start_ns
 
-
-@dataclass(frozen=True)
-class GpuLane:
-    """One lane: a device of a rank, what it is called, and how long its kernels compute."""
-
-    rank: Rank
-    device_id: int
-    label: str
-    compute_ns: int = 0
+    def row(
+        self, part: str, gpu: GpuLane, start_ns: int, end_ns: int, begin_ns: int
+    ) -> dict[str, Any]:
+        """Return what all rows have; `begin_ns` is the begin of this in the clock of the times."""
+        return {
+            "view": self.number,
+            "shows": self.shows,
+            "step": self.step,
+            "part": part,
+            "rank": gpu.rank.number,
+            "file": gpu.rank.file,
+            "device_id": gpu.device_id,
+            "lane": gpu.label,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "since_ns": start_ns - begin_ns,
+            "duration_ns": end_ns - start_ns,
+        }
 
 
 def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[GpuLane]:
@@ -127,20 +147,21 @@ def views_of(
     steps = records(parts[_STEPS].tables["job_steps"]) if _STEPS in parts else []
     counted = [row for row in steps if row["mark"] == _COUNTED]
     if not counted:
-        return _whole_run(tables, ranks, clocks)
+        return [whole_run(tables, ranks, clocks, 1)]
     if len(steps) == 1:
-        return [_view(1, "Whole run", "worst", counted[0])]
+        step = counted[0]
+        return [View(1, _of_run(step["wall_ns"]), "worst", 0, step["start_ns"], step["end_ns"])]
     order = sorted(counted, key=lambda row: row["wall_ns"])
     median, worst = order[(len(order) - 1) // 2], order[-1]
     # Of equal ones the first is the median and the last the worst, as in the table `path`.
-    named = {median["step"]: ("median", f"Median {unit}", median)}
-    named[worst["step"]] = ("worst", f"Worst {unit}", worst)
+    named = {median["step"]: ("median", "Median", median)}
+    named[worst["step"]] = ("worst", "Worst", worst)
     first = _step_of_first(tables, steps, ranks, clocks)
     if first is not None:
-        also = named.pop(first["step"], ("", f"{unit.capitalize()} of the first finding", first))
+        also = named.pop(first["step"], ("", "First finding", first))
         named = {first["step"]: also, **named}
     return [
-        _view(number, f"{words}: {row['step']} of 0 to {len(steps) - 1}", which, row)
+        _view(number, f"{words}: {unit} {row['step']} of {len(steps)}", which, row)
         for number, (which, words, row) in enumerate(named.values(), 1)
     ]
 
@@ -178,10 +199,14 @@ def _step_of_first(
     return steps[shared.index(max(shared))] if max(shared) > 0 else None
 
 
-def _whole_run(tables: Tables, ranks: Sequence[Rank], clocks: JobClock) -> list[View]:
+def whole_run(tables: Tables, ranks: Sequence[Rank], clocks: JobClock, number: int = 0) -> View:
     """Return one view of all GPUs from the first operation to the last."""
     by_file = {rank.file: rank for rank in ranks}
     rows = [(by_file[row["file"]], row) for row in records(tables["wall"]) if row["span_ns"]]
     start_ns = min(clocks.common_ns(rank, row["span_start_ns"]) for rank, row in rows)
     end_ns = max(clocks.common_ns(rank, row["span_end_ns"]) for rank, row in rows)
-    return [View(1, f"Whole run, {format_ns(end_ns - start_ns)}", "", None, start_ns, end_ns)]
+    return View(number, _of_run(end_ns - start_ns), "", None, start_ns, end_ns)
+
+
+def _of_run(length_ns: int) -> str:
+    return f"Whole run, {format_ns(length_ns)}"

@@ -33,7 +33,7 @@ _WORDS: Final = {
 
 
 def answer(tables: Tables) -> str:
-    """Return what the phases cost, in two sentences."""
+    """Return what the phases and the parts of the model cost, in two or three sentences."""
     phases = tables["phases"]
     gpu_ns = int(phases["gpu_ns"].sum())
     if not gpu_ns:
@@ -59,7 +59,21 @@ def answer(tables: Tables) -> str:
         first += f"; {'; '.join(lost)}." if lost else "; none is without a phase."
     else:
         first = f"No phase is marked: {'; '.join(lost)}."
-    return f"{first} {_steps(tables)}"
+    return " ".join(filter(None, (first, _parts(tables), _steps(tables))))
+
+
+def _parts(tables: Tables) -> str:
+    """Return the parts of the model with most kernel time; empty where none is known."""
+    parts = tables["model_parts"]
+    whole_ns = int(parts["total_ns"].sum())
+    sums = parts.groupby("model_part")["total_ns"].sum().sort_values(ascending=False, kind="stable")
+    if sums.empty:
+        return ""
+    named = [
+        f"{quoted(part)} {format_percent(100.0 * ns / whole_ns)}"
+        for part, ns in sums.head(_TOP_PHASES).items()
+    ]
+    return f"Most of the kernel time by part of the model: {listed(named)}."
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -101,10 +115,36 @@ def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
     return [
         *_methods(tables),
+        *_part_notes(tables),
         *_open_ranges(tables),
         *_no_steps(tables),
         *_engine_steps(tables),
     ]
+
+
+def headline(tables: Tables) -> list[str]:
+    """Return how many kernels of graphs the annotations fit; nothing without any."""
+    marks = tables["marks"]
+    rows = marks[marks["annotation_key"].notna()]
+    if rows.empty:
+        return []
+    share = 100.0 * int(rows["annotated_n"].sum()) / int(rows["graph_kernels_n"].sum())
+    keys = listed(sorted(set(rows["annotation_key"])))
+    return [f"annotations: of {format_percent(share)} of the kernels in CUDA graphs, by {keys}"]
+
+
+def _part_notes(tables: Tables) -> list[str]:
+    """Say how many kernels of graphs the annotations fit, and what is inferred of their parts."""
+    parts = tables["model_parts"]
+    lines = [f"{line[0].upper()}{line[1:]}." for line in headline(tables)]
+    inferred = parts[parts["found_by"] == "eager_run"]
+    if len(inferred):
+        share = format_percent(100.0 * inferred["total_ns"].sum() / parts["total_ns"].sum())
+        lines.append(
+            f"The part of the model of {share} of the kernel time is inferred: the same kernels "
+            "have it where they run outside of CUDA graphs."
+        )
+    return lines
 
 
 def _methods(tables: Tables) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Tables, records
+from nsys_llm.taxonomy.model_parts import LEAST_JOINED
 from nsys_llm.taxonomy.phase_maps import UNMAPPED
 from nsys_llm.view.text import format_percent, quoted
 
@@ -18,8 +19,35 @@ _CUT: Final = ("before_capture", "cut_range")
 
 
 def coverage_findings(tables: Tables) -> list[Finding]:
-    """Return the findings of the tables attribution and phases."""
-    return [*_low_coverage(tables), *_unmarked_threads(tables), *_unmapped(tables)]
+    """Return the findings of the tables attribution, phases and marks."""
+    return [
+        *_low_coverage(tables),
+        *_unmarked_threads(tables),
+        *_unmapped(tables),
+        *_few_annotated(tables),
+    ]
+
+
+def _few_annotated(tables: Tables) -> list[Finding]:
+    marks = tables["marks"]
+    given = marks[marks["annotation_key"].notna()]
+    share = given["annotated_n"] / given["graph_kernels_n"]
+    few = given[share < LEAST_JOINED]
+    if few.empty:
+        return []
+    rank = int(few.loc[share[few.index].idxmin(), "rank"])
+    of = partial(claim, tables, rank=rank)
+    kernels = of("graph_kernels_n", "marks", "graph_kernels_n")
+    return [
+        RULES["few_annotated"].finding(
+            evidence=(
+                of("annotated_pct", "marks", "annotated_n", "sum", kernels),
+                *(of("annotated_n", "marks", "annotated_n"), kernels),
+            ),
+            ranks=(rank, *(int(other) for other in few["rank"] if other != rank)),
+            rank=rank,
+        )
+    ]
 
 
 def _low_coverage(tables: Tables) -> list[Finding]:

@@ -8,6 +8,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
+from nsys_llm.taxonomy.model_parts import LEAST_JOINED
 
 #: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
 #: few, the largest may be one of another kind.
@@ -69,6 +70,23 @@ RULES: Final = rules_by_id(
         "the code: `torch.cuda.nvtx.range_push`, in vLLM `VLLM_NVTX_SCOPES_FOR_PROFILING=1`, in "
         "SGLang `SGLANG_ENABLE_NVTX_SCHEDULER=1`.",
         tables=("phases", "range_tree"),
+    ),
+    Rule(
+        "few_annotated",
+        kind=CAPTURE,
+        scope="rank",
+        title="The annotations fit {annotated_pct} of the kernels in CUDA graphs on rank {rank}: "
+        "they name no part",
+        details="{annotated_n} of {graph_kernels_n} kernels have a node that the files of "
+        "--graph-annotations name.[ {others_n:other rank} affected.] Below 90 % the map is taken "
+        "for that of another run.",
+        threshold=f"annotations for less than {100 * LEAST_JOINED:g} % of a rank's kernels in "
+        "CUDA graphs",
+        source=OURS,
+        recommendation="Save the annotations in the process that is profiled, after its graphs are "
+        "instantiated, and mark all that is captured: ids of graphs and nodes hold for one "
+        "process. Give each rank its file, named by the rank (rank3.json).",
+        tables=("marks",),
     ),
     Rule(
         "idle_before_phase",

@@ -13,6 +13,7 @@ from nsys_llm.trace.identity import RankKey
 from ..partials import PhasePartial, RangeCounts, RankPhases
 from .attribution_coverage import map_attribution, range_missing
 from .idle_sums import map_idle
+from .model_parts import map_parts
 from .phases import map_phases
 from .ranges import map_ranges
 from .rank_ops import RankOps
@@ -24,13 +25,14 @@ def map_rank(view: RankView) -> PhasePartial:
     trace, rank, options = view.trace, view.key, view.options
     ops = RankOps.of(view)
     tree = ops.ranged.tree
-    ranges, sums, idle, steps, attribution = concurrently(
+    ranges, sums, idle, steps, attribution, parts = concurrently(
         len(ops.name),
         lambda: map_ranges(trace, ops, options),
         lambda: map_phases(trace, ops),
         lambda: map_idle(view, ops),
         lambda: map_steps(trace, ops),
         lambda: map_attribution(trace, ops),
+        lambda: map_parts(view, ops),
     )
     rank_phases = RankPhases(
         phases=sums.phases,
@@ -44,7 +46,11 @@ def map_rank(view: RankView) -> PhasePartial:
             start_end_n=len(tree) - tree.pushed_n,
             without_end_n=tree.without_end_n,
             empty_n=tree.empty_n,
+            graph_kernels_n=parts.graph_kernels_n,
+            annotated_n=parts.annotated_n,
+            annotation_key=parts.annotation_key,
         ),
+        parts=parts.sums,
     )
     ids = distinct(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
     return PhasePartial(

@@ -22,7 +22,7 @@ _GRAPH: Final = "whole graph"
 def content_columns(
     partial: PhasePartial, frames: PhaseFrames, parts: Parts, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
-    """Return the tables phase_kernels, phase_categories and phase_idle."""
+    """Return the tables phase_kernels, phase_categories, phase_idle and model_parts."""
     rules = rules_for(partial.all_names, options["engine"])
     sources = _sources(partial, frames)
     known = {
@@ -37,6 +37,7 @@ def content_columns(
         "phase_kernels": _kernels(sources, known),
         "phase_categories": _categories(sources, rules.engine),
         "phase_idle": _idle(frames, parts),
+        "model_parts": _model_parts(parts, known),
     }
 
 
@@ -115,4 +116,30 @@ def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
         **{name: sums[name] for name in ("phase", *names)},
         "idle_pct": percent(idle_ns, int(idle_ns.sum())),
         "before_ns": idle_ns - sums["within_ns"].to_numpy(dtype=np.int64),
+    }
+
+
+def _model_parts(parts: Parts, known: Mapping[str, Classification]) -> Columns:
+    """Return the kernels of each GPU by part; nothing where no rank knows any part."""
+    keys = ["device_id", "name", "full_name", "model_part", "source", "found_by"]
+    rows = sums_frame(parts, lambda part: part.parts, keys)
+    if rows.empty or not (rows["found_by"] != "").any():
+        return {}
+    rows["device_id"] = rows["device_id"].astype("int64")
+    rows["category"] = [known[name].category for name in rows["full_name"]]
+    gpu = ["rank", "file", "device_id"]
+    keys = [*gpu, "model_part", "source", "found_by", "category", "name"]
+    rows = rows.groupby(keys, sort=True)[["launches_n", "total_ns", "exclusive_ns"]].sum()
+    rows = rows.reset_index()
+    rows = rows.sort_values(
+        ["rank", "file", "device_id", "total_ns"],
+        ascending=[True, True, True, False],
+        kind="stable",
+    )
+    of_gpu = rows.groupby(gpu)["total_ns"].transform("sum").to_numpy(dtype=np.int64)
+    texts = {name: [text or None for text in rows[name]] for name in keys[3:6]}
+    return {
+        **{name: rows[name] for name in rows.columns},
+        **texts,
+        "kernel_pct": percent(rows["total_ns"].to_numpy(dtype=np.int64), of_gpu),
     }

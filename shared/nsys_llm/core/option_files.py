@@ -21,23 +21,36 @@ def read_option_file(path: str) -> str:
         UsageError: It cannot be read, is no text, holds over 1 MB, or does not end within 5 s.
     """
     try:
+        return read_option_bytes(path).decode("utf-8-sig")
+    except ValueError as error:
+        raise UsageError(f"{path}: cannot be read ({error}).") from error
+
+
+def read_option_bytes(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
+    """Return what such a file holds, of at most so many bytes.
+
+    Raises:
+        UsageError: It cannot be read, holds more, or does not end within 5 s.
+    """
+    try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            return _content(opened, path).decode("utf-8-sig")
+            return _content(opened, path, most_bytes)
         finally:
             os.close(opened)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from error
 
 
-def _content(opened: int, path: str) -> bytes:
-    waits, content, until = select.poll(), b"", time.monotonic() + _SECONDS
+def _content(opened: int, path: str, most_bytes: int) -> bytes:
+    waits, content, until = select.poll(), bytearray(), time.monotonic() + _SECONDS
     waits.register(opened, select.POLLIN)
     while waits.poll(max(0, 1e3 * (until - time.monotonic()))):
-        part = os.read(opened, _MOST_BYTES + 1 - len(content))
+        part = os.read(opened, most_bytes + 1 - len(content))
         content += part
         if not part:
-            return content
-        if len(content) > _MOST_BYTES:
-            raise UsageError(f"{path}: holds more than 1 MB, and no file of an option does.")
+            return bytes(content)
+        if len(content) > most_bytes:
+            size = f"{most_bytes >> 20} MB"
+            raise UsageError(f"{path}: holds more than {size}, and no file of an option does.")
     raise UsageError(f"{path}: did not end within {_SECONDS:g} s.")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.needed import requirements
 from nsys_llm.install.nsight import NsightSystems, locate
 from nsys_llm.install.placement import STAGING, Record, newer, read_record
 from nsys_llm.install.steps import PACKAGE, RECIPES, checkout_version, recipe_sources
@@ -53,12 +54,15 @@ print(json.dumps(found))
 class _Report:
     """The lines to print, and the commands that fix what is missing, each once.
 
-    `place` is the one that places everything in this Nsight Systems.
+    `place` is the one that places everything in this Nsight Systems; `python` is the one that runs
+    recipes, `unfit` the packages that it lacks or has in a wrong version.
     """
 
     place: str
     lines: list[str] = field(default_factory=list)
     fixes: list[str] = field(default_factory=list)
+    python: str = ""
+    unfit: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:
         self.lines.append(line)
@@ -80,28 +84,29 @@ def check(root: Path, given: str | None) -> tuple[list[str], bool]:
     Raises:
         UsageError: A record is damaged.
     """
+    report = _looked(root, given)
+    return [*report.lines, *_closing(report)], not report.fixes
+
+
+def after_placing(root: Path, given: str | None) -> list[str]:
+    """Return what `install.py --nsys` ends with: ready, or what is missing and what installs it."""
+    report = _looked(root, given)
+    lacks = [f"{report.python} lacks {', '.join(report.unfit)}"] if report.unfit else []
+    return [*lacks, *_closing(report)]
+
+
+def _looked(root: Path, given: str | None) -> _Report:
     report = _Report("python3 install.py --nsys" + (f" {shlex.quote(given)}" if given else ""))
     try:
         nsight = locate(given)
     except UsageError as error:
         report.say(f"Nsight Systems: none ({error})")
         report.needs("python3 install.py --check --nsys DIR, once Nsight Systems is installed")
-        return _closed(report)
+        return report
     report.say(f"Nsight Systems: {nsight.version or 'of unknown version'} in {nsight.target}")
     script = _check_recipes(report, root, nsight)
     _check_python(report, root, nsight, script)
-    return _closed(report)
-
-
-def requirements(root: Path) -> dict[str, tuple[str, str | None]]:
-    """Return the packages that this one needs: the oldest version that will do, the first too new.
-
-    Python 3.10 has no reader for TOML, and the list is written one entry a line.
-    """
-    text = (root / "pyproject.toml").read_text("utf-8")
-    block = text.partition("\ndependencies = [")[2].partition("]")[0]
-    entries = re.findall(r'"([\w-]+)>=([\d.]+)(?:,<([\d.]+))?"', block)
-    return {name: (oldest, below or None) for name, oldest, below in entries}
+    return report
 
 
 def _check_recipes(report: _Report, root: Path, nsight: NsightSystems) -> str | None:
@@ -145,21 +150,23 @@ def _script_versions(place: Path, root: Path) -> dict[str, str]:
 
 def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: str | None) -> None:
     python, how = nsight.python()
-    anew = "python3 install.py --venv .venv && source .venv/bin/activate"
+    placing = report.place.partition("install.py")[2]
+    anew = f"python3 install.py --venv .venv{placing} && source .venv/bin/activate"
     if nsight.has_own_python:
         anew = "nsys recipe --help, which makes the Python that it runs"
     if python is None:
         report.say(f"Python that nsys recipe runs: none ({how})")
         report.needs(anew)
         return
-    needed = requirements(root)
+    report.python = f"{python} ({how})"
+    needed = requirements()
     probed = _probe(python, nsight, list(needed))
     if probed is None:
         report.say(f"Python that nsys recipe runs: {python} ({how}), which does not start")
         report.needs(anew)
         return
     version = tuple(probed["version"])
-    report.say(f"Python that nsys recipe runs: {'.'.join(map(str, version))}, {python} ({how})")
+    report.say(f"Python that nsys recipe runs: {'.'.join(map(str, version))}, {report.python}")
     ours = version >= OLDEST_PYTHON
     report.say(f"  runs ours: {'yes' if ours else 'no, needs 3.10 or newer'}")
     if not ours:
@@ -188,6 +195,7 @@ def _check_packages(
             note = f", needs a version below {below}"
         report.say(f"  {name}: {version or 'missing'}{note}")
         if version is None or note:
+            report.unfit.append(f"{name}{note and f' ({version}{note})'}")
             report.needs(fixes)
 
 
@@ -225,7 +233,6 @@ def _probe(python: str, nsight: NsightSystems, names: list[str]) -> dict[str, An
     return answer
 
 
-def _closed(report: _Report) -> tuple[list[str], bool]:
-    works = not report.fixes
-    last = ["ready: nsys recipe llm_hotspots --help"] if works else []
-    return [*report.lines, *(f"to fix it: {command}" for command in report.fixes), *last], works
+def _closing(report: _Report) -> list[str]:
+    ready = "ready: nsys recipe llm_overview --help"
+    return [f"to fix it: {command}" for command in report.fixes] or [ready]

@@ -1,7 +1,7 @@
 """Files of this repository that follow from the manifests and from what is known of versions.
 
-These are each recipe's metadata.json, the pages below docs/reference/, the page of findings, and
-the versions on a page.
+These are each recipe's metadata.json, the pages below docs/reference/, the page of findings, the
+versions on a page, and the list of packages that the scripts of recipes look for.
 
 python -m nsys_llm.install.derive           rewrites them in the checkout below the current folder
 python -m nsys_llm.install.derive --check   only tells which are stale (exit 1)
@@ -22,7 +22,7 @@ from nsys_llm.manifest.declared import Column, Metric, Option, TableWrite
 from nsys_llm.manifest.manifest import Manifest, common_facts, load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 from nsys_llm.report.analysis import load_analysis
-from nsys_llm.report.rules import Rule
+from nsys_llm.report.rules import OURS, Rule
 from nsys_llm.report.run_texts import RULES
 from nsys_llm.report.templates import readable
 
@@ -40,9 +40,10 @@ _TITLE: Final = """# Findings
 
 <!-- Made by `python -m nsys_llm.install.derive` from findings/texts.py of each recipe. -->
 
-This page lists every finding: its condition and severity, the source of its thresholds, and its
-advice. What gains less than 0.1 ms of a run is never high. A run fills in the words in braces,
-such as `{rank}`. The id is in the column `rule` of findings.parquet and in report.json.
+This page lists every finding by recipe: its title, its condition with the severity, its advice, and
+the tables that hold its numbers. Thresholds are this project's unless a source is named. A finding
+that gains less than 0.1 ms of a run is never high. A run fills in the words in braces, such as
+`{rank}`. The id is in the column `rule` of findings.parquet and in report.json.
 """
 
 
@@ -128,6 +129,15 @@ def versions_table() -> str:
     return _table((*titles, "`nsys recipe` tested with"), rows)
 
 
+def needed_packages(project: str) -> str:
+    """Return the content of core/needed.json, by the text of pyproject.toml.
+
+    Python 3.10 has no reader for TOML, and the list is written one entry a line.
+    """
+    block = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    return json.dumps(re.findall(r'^ *"(.+)",$', block, re.M), indent=1) + "\n"
+
+
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield each derived file of a checkout with the content that it should have.
 
@@ -136,6 +146,8 @@ def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     """
     if not (root / "manifests" / "common.json").is_file():
         raise UsageError(f"{root}: not a checkout of nsys-llm-recipes (no manifests/common.json).")
+    project = (root / "pyproject.toml").read_text("utf-8")
+    yield root / "shared/nsys_llm/core/needed.json", needed_packages(project)
     reference = root / "docs" / "reference"
     yield reference / "common.md", common_page()
     for name in recipe_names():
@@ -196,7 +208,8 @@ def _version_row(release: str, schema: ExportSchema | None, framework: Framework
 
 def _typed(option: Option) -> str:
     value = "\\|".join(option.choices) if option.choices else option.metavar
-    return f"`{option.flag}`" + (f" `{value}`" if value else "")
+    alias = f", `--{option.alias}`" if option.alias else ""
+    return f"`{option.flag}`{alias}" + (f" `{value}`" if value else "")
 
 
 def _help(option: Option) -> str:
@@ -222,25 +235,30 @@ def _with_section(text: str, name: str, content: str) -> str:
 
 def findings_page() -> str:
     """Return the page as Markdown."""
-    parts = [_TITLE, "## All recipes\n", *_section(RULES.values())]
+    parts = [_TITLE, "## All recipes\n", _rules_table(RULES.values())]
     for recipe in recipe_names():
-        parts += [f"## {recipe}\n", *_section(load_analysis(recipe).rules.values())]
+        parts += [f"## {recipe}\n", _rules_table(load_analysis(recipe).rules.values())]
     return "\n".join(parts)
 
 
-def _section(rules: Iterable[Rule]) -> Iterator[str]:
-    for rule in sorted(rules, key=lambda rule: rule.id):
-        yield f"**`{rule.id}`**: {readable(rule.title)}\n"
-        yield f"- when: {rule.threshold} (source: {rule.source})"
-        yield f"- advice: {readable(rule.recommendation)}"
-        for name, case in rule.cases.items():
-            if case.title is not None:
-                yield f"- titled, in the case `{name}`: {readable(case.title)}"
-            if case.recommendation is not None:
-                yield f"- advice, in the case `{name}`: {readable(case.recommendation)}"
-        if rule.record is not None:
-            yield f"- to record: `{rule.record}`"
-        yield f"- numbers in: {', '.join(f'`{table}`' for table in rule.tables)}\n"
+def _rules_table(rules: Iterable[Rule]) -> str:
+    titles = ("id", "title", "when", "advice", "numbers in")
+    return _table(titles, [_rule_row(rule) for rule in sorted(rules, key=lambda rule: rule.id)])
+
+
+def _rule_row(rule: Rule) -> str:
+    """Return one rule, what it says in special cases below what it says else."""
+    source = "" if rule.source == OURS else f" (source: {rule.source})"
+    titles, advice = [readable(rule.title)], [readable(rule.recommendation)]
+    for name, case in rule.cases.items():
+        titles += [f"`{name}`: {readable(case.title)}"] if case.title is not None else []
+        if case.recommendation is not None:
+            advice.append(f"`{name}`: {readable(case.recommendation)}")
+    if rule.record is not None:
+        advice.append(f"Record `{rule.record}`.")
+    tables = ", ".join(f"`{table}`" for table in rule.tables)
+    cells = ("<br>".join(titles), f"{rule.threshold}{source}", "<br>".join(advice), tables)
+    return f"| `{rule.id}` | {' | '.join(map(_cell, cells))} |"
 
 
 if __name__ == "__main__":

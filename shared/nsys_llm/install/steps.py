@@ -62,7 +62,7 @@ def place_beside_nsys(
         ) from None
     lines = [f"placed nsys-llm-recipes {version}{_instead_of(before)} in {nsight.packages}"]
     names = " ".join(recipe_sources(root))
-    lines.append(f"now `nsys recipe` has: {names}; what it needs: python3 install.py --check")
+    lines.append(f"now `nsys recipe` has: {names}")
     return [*lines, *own_lines], python
 
 
@@ -134,7 +134,7 @@ def _package_sources(root: Path) -> dict[str, Path]:
 def _is_source(path: Path) -> bool:
     """Tell our files from what Python, builds and editors leave beside them."""
     hidden = any(part.startswith(".") or part in ("__pycache__", "build") for part in path.parts)
-    return not hidden and path.suffix in (".py", ".json", ".typed")
+    return not hidden and path.suffix in (".py", ".json", ".typed", ".css", ".js")
 
 
 def _instead_of(version: str | None) -> str:

@@ -17,6 +17,7 @@ class Option:
 
     Attributes:
         excludes: Another option that cannot be given together with this one.
+        alias: Another name, which Nsight Systems' own recipes have for it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Option:
     required: bool = False
     choices: tuple[str, ...] = ()
     excludes: str | None = None
+    alias: str | None = None
 
     @property
     def flag(self) -> str:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -23,8 +24,6 @@ from nsys_llm.taxonomy.phase_maps import read_phase_map
 
 #: Options whose text names an NVTX range; a mistake in it is found before anything is read.
 _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
-
-#: Options whose text is a pattern of names.
 
 #: Each rank without a profile has a row; more would take all of the memory.
 _MOST_RANKS: Final = 100_000
@@ -56,7 +55,8 @@ def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
             continue
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
-        _add(groups[option.group], option)
+        taken = f"--{option.alias}" in parser._option_string_actions
+        _add(groups[option.group], option if not taken else replace(option, alias=None))
 
 
 def parsed_option(option: Option, value: Any) -> Any:
@@ -144,8 +144,9 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
 
 
 def _read(option: Option, value: Any) -> Any:
-    """Return what the file of an option says; whatever is no name of a file, as it is."""
-    if option.type not in _READERS or not isinstance(value, str):
+    """Return what the files of an option say; whatever is no name of a file, as it is."""
+    names = value if isinstance(value, list) else [value]
+    if option.type not in _READERS or not all(isinstance(name, str) for name in names):
         return value
     try:
         return _READERS[option.type](value)
@@ -230,7 +231,8 @@ def _add(group: Any, option: Option) -> None:
         extra |= {"nargs": "+", "action": "extend"}
     if option.required:
         extra["required"] = True
-    group.add_argument(option.flag, type=_for_argparse(_PARSERS[option.type]), **extra)
+    flags = [option.flag] + ([f"--{option.alias}"] if option.alias else [])
+    group.add_argument(*flags, type=_for_argparse(_PARSERS[option.type]), **extra)
 
 
 def _for_argparse(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -354,8 +356,14 @@ def _scaled_ns(number: str, unit: str) -> int:
     return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
 
 
+def _annotations(paths: Sequence[str]) -> Any:
+    from nsys_llm.manifest.graph_annotations import read_annotations
+
+    return read_annotations(paths)
+
+
 #: Types of options that may be given several times.
-_LISTS: Final = ("paths", "gates", "change")
+_LISTS: Final = ("paths", "gates", "change", "annotations")
 
 #: What stands between several values of one option.
 _BETWEEN: Final = {"numbers": ",", "time_range": "/", "window": "/", "step_range": ":"}
@@ -380,7 +388,8 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
 
 #: Types of options that name a file. It is read when nothing else can be wrong any more, and once:
 #: workers may not see it, and of a pipe there is no second time.
-_READERS: Final[dict[str, Callable[[str], Any]]] = {
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "annotations": _annotations,
     "model": model_fields,
     "phase_map": read_phase_map,
     "rank_map": lambda path: (path, read_option_file(path)),

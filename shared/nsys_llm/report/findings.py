@@ -16,7 +16,7 @@ import numpy as np
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.price import TAIL, Price
+from nsys_llm.report.price import PROFILED, TAIL, Price
 from nsys_llm.report.records import Tables
 
 #: What a finding tells: time that a fix could gain; time that a change has gained; or what the
@@ -247,10 +247,14 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings in the order in which to read them.
 
     Performance by `Finding.order`, then improvements, then remarks on the capture, of these those
-    on what is missing first. Gains too small to be shown are left out.
+    on what is missing first. Gains too small to be shown are left out, but those that only the
+    profiler makes larger.
     """
-    shown = (finding for finding in findings if finding.severity or finding.kind != PERFORMANCE)
-    return ordered(shown)
+    return ordered(
+        finding
+        for finding in findings
+        if finding.severity or finding.kind != PERFORMANCE or PROFILED in finding.numbers
+    )
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:

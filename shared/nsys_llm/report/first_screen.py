@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from dataclasses import dataclass
 from typing import Final
 
 from nsys_llm.report.findings import Finding
@@ -26,14 +27,38 @@ from nsys_llm.view.text import (
     quoted,
     sentences,
     shortened,
-    spans,
 )
 
-#: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
-_MOST_LINES: Final = {"verdict": 6, "item": 2, "advice": 3, "trust": 2}
+#: Lines of a verdict and of an advice.
+_MOST_LINES: Final = {"verdict": 6, "advice": 3}
 #: Characters of a name.
 _LEAST_NAME, _MOST_NAME = 8, 44
 _TAIL: Final = "in rare steps"
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Lines of the first opportunities, of the others, of the wall and of the remark."""
+
+    first_n: int = 2
+    item_n: int = 2
+    wall_n: int = 2
+    trust_n: int = 2
+    advice: bool = True
+    shown_n: int = MOST_SHOWN
+
+
+#: Opportunities that keep their second line longest.
+_FIRST_N: Final = 2
+#: What gives way, one after the other, where a screen is full.
+_CUTS: Final = (
+    _Cut(),
+    _Cut(item_n=1),
+    _Cut(item_n=1, wall_n=1),
+    _Cut(item_n=1, wall_n=1, trust_n=1),
+    _Cut(1, 1, 1, 1),
+    *(_Cut(1, 1, 1, 1, advice=False, shown_n=n) for n in range(MOST_SHOWN, 0, -1)),
+)
 
 
 def first_screen_lines(
@@ -44,25 +69,40 @@ def first_screen_lines(
     Args:
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
-    width, height = max(60, min(width, 120)), max(height, HEIGHT)
-    limits = limit_lines(report, width)
-    lines = [*limits, *_title(report, screen, width)]
+    width, most_n = max(60, min(width, 120)), max(height, HEIGHT) - BELOW
+    for cut in _CUTS:
+        lines, trust = _above(report, screen, width, cut), _trust(report, screen, width, cut)
+        left_n = most_n - len(lines) - len(trust)
+        shown = _opportunities(report, screen, width, cut, left_n)
+        if len(shown) <= left_n:
+            return [*lines, *shown, *trust]
+    return [*lines[: left_n - len(shown)], *shown, *trust]
+
+
+def _above(report: Report, screen: Screen, width: int, cut: _Cut) -> list[str]:
+    """Return what stands above opportunities."""
+    lines = [*limit_lines(report, width), *_title(report, screen, width)]
     if screen.verdict:
         lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
-        lines += fitted_parts(line, width, 2)
+        lines += fitted_parts(line, width, cut.wall_n)
     for text in screen.lines:
-        lines += wrapped(plain(text), width, "  ", hanging="    ")
-    trust = []
-    if screen.trust and not limits:
-        text = f"trust  {plain(screen.trust).rstrip('.')}"
-        trust = wrapped(text, width, "", hanging=" " * 7, most=_MOST_LINES["trust"])
-        rest_n = len(report.caveats) + len(report.remarks) - 1
-        if rest_n > 0:
-            last = f"{trust.pop()} ({counted(rest_n, 'more note')} in the report)"
-            trust += wrapped(last, width, "", hanging=" " * 7)
-    left_n = height - BELOW - len(lines) - len(trust)
-    return [*lines, *_opportunities(report, screen, width, left_n), *trust]
+        lines += _named_lines(text, width, "  ", "    ", 1)
+    return lines
+
+
+def _trust(report: Report, screen: Screen, width: int, cut: _Cut) -> list[str]:
+    """Return the remark that qualifies most of the rest, and how many others there are."""
+    if not screen.trust or limit_lines(report, width):
+        return []
+    rest_n = len(report.caveats) + len(report.remarks) - 1
+    more = f" ({counted(rest_n, 'more note')} in the report)" if rest_n > 0 else ""
+    text = f"trust  {plain(screen.trust).rstrip('.')}"
+    for room_n in (width, width - len(more)):
+        lines = wrapped(text, room_n, "", hanging=" " * 7, most=cut.trust_n)
+        if len(lines[-1]) + len(more) <= width:
+            break
+    return [*lines[:-1], lines[-1] + more]
 
 
 def _title(report: Report, screen: Screen, width: int) -> list[str]:
@@ -76,34 +116,41 @@ def _title(report: Report, screen: Screen, width: int) -> list[str]:
     left_n = room_n - len(facts) - 4
     if left_n >= min(len(name), _LEAST_NAME):
         return [f"{f'{shortened(name, left_n)}: {facts}'.ljust(room_n)}{bound}".rstrip()]
-    first, *parts = facts.split(", ")
-    head = f"{shortened(name, max(room_n - len(first) - 5, _LEAST_NAME))}: {first}"
-    while parts and len(head) + len(parts[0]) + 5 <= room_n:
-        head += f", {parts.pop(0)}"
-    head += "," if parts else ""
-    return [f"{head.ljust(room_n)}{bound}", *wrapped(", ".join(parts), width, "  ")]
+    first, *parts = re.split("(?<=[,;]) ", facts)
+    head = f"{shortened(name, max(room_n - len(first) - 4, _LEAST_NAME))}: {first}"
+    while parts and len(head) + len(parts[0]) + 3 <= room_n:
+        head += f" {parts.pop(0)}"
+    return [f"{head.ljust(room_n)}{bound}", *wrapped(" ".join(parts), width, "  ")]
 
 
-def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> list[str]:
+def _opportunities(report: Report, screen: Screen, width: int, cut: _Cut, most_n: int) -> list[str]:
+    """Return all opportunities with as many lines as a cut leaves, and what to do about the first.
+
+    Args:
+        most_n: Lines of an answer, where there are none.
+    """
     findings = [
         opportunity for opportunity in report.opportunities if opportunity.price is not None
     ]
     if not findings:
-        return ["", *wrapped(plain(report.answer), width, "", most=most_n - 1)]
+        return ["", *wrapped(plain(report.answer), width, "", most=max(most_n - 1, 1))]
     scale = Scale.of(screen.whole_ns)
     whole = f"{scale.unit} of {scale.number(screen.whole_ns)} {screen.whole}"
-    lines = [f"could gain (not additive), {whole}"]
     gains = [
         _price_words(finding.price, screen, scale, is_own=screen.is_of(finding.rank))
         for finding in findings
         if finding.price is not None
     ]
     widths = [max(map(len, column)) for column in zip(*gains, strict=True)]
-    heads = [
-        f"{number:>2} {sure:<{widths[0]}} {time:>{widths[1]}}  {share:>{widths[2]}}  "
-        for number, (sure, time, share) in enumerate(gains, 1)
-    ]
-    return lines + _fitted(findings, heads, width, most_n - len(lines))
+    lines = [f"could gain (not additive), {whole}"]
+    shown = zip(findings[: cut.shown_n], gains, strict=False)
+    for number, (finding, (sure, time, share)) in enumerate(shown, 1):
+        head = f"{number:>2} {sure:<{widths[0]}} {time:>{widths[1]}}  {share:>{widths[2]}}  "
+        each_n = cut.first_n if number <= _FIRST_N else cut.item_n
+        lines += _item_lines(finding, head, width, each_n)
+    if (more_n := len(findings) - cut.shown_n) > 0:
+        lines.append(f"   and {more_n} more in the report")
+    return lines + _sentences(f"first: {findings[0].recommendation}", width) * cut.advice
 
 
 def _price_words(
@@ -121,41 +168,29 @@ def _price_words(
     return sure_word(price), time, format_percent(price.gain_pct)
 
 
-def _fitted(
-    findings: Sequence[Finding], heads: Sequence[str], width: int, most_n: int
-) -> list[str]:
-    """Return as many opportunities as fit; where there is room, in two lines each, and advice."""
-    shown = list(zip(findings[:MOST_SHOWN], heads, strict=False))
-    advice = _sentences(f"first: {findings[0].recommendation}", width)
-    for each_n, below in ((_MOST_LINES["item"], advice), (1, advice), (1, [])):
-        items = [_item_lines(finding, head, width, each_n) for finding, head in shown]
-        more = _more(len(findings) - len(items))
-        lines = [*(line for item in items for line in item), *more, *below]
-        if len(lines) <= most_n:
-            return lines
-    shown_n = max(1, most_n - 1)
-    return [*(item[0] for item in items[:shown_n]), *_more(len(findings) - shown_n)]
-
-
 def _item_lines(finding: Finding, head: str, width: int, most_n: int) -> list[str]:
-    """Return an opportunity in some lines, its names cut so that the numbers beside them fit."""
+    """Return an opportunity in some lines; in one, its bound stands only where there is room."""
     rare = f"{_TAIL}: " if finding.severity == "tail" else ""
-    parts = spans(finding.title)
+    text, hanging = f"{rare}{finding.title}", " " * len(head)
     if finding.price is not None and (most := bound_words(finding.price)):
         # Beside the share, which is an estimate.
-        parts.insert(0, (False, f"{most[1:]} "))
-    hanging = " " * len(head)
+        bound = f"{most[1:]} {text}"
+        if most_n > 1 or len(_named_lines(bound, width, head, hanging, 1)) == 1:
+            text = bound
+    lines = _named_lines(text, width, head, hanging, most_n)
+    if len(lines) > most_n:
+        lines = wrapped(plain(text, _LEAST_NAME), width, head, hanging=hanging, most=most_n)
+    return lines
+
+
+def _named_lines(prose: str, width: int, head: str, hanging: str, most_n: int) -> list[str]:
+    """Return prose in some lines if it fits with its names cut, else in as many as it takes."""
     lines: list[str] = []
     for length in range(min(_MOST_NAME, width - len(head)), _LEAST_NAME - 1, -1):
-        title = "".join(shortened(part, length) if code else part for code, part in parts)
-        lines = wrapped(f"{rare}{title}", width, head, hanging=hanging)
+        lines = wrapped(plain(prose, length), width, head, hanging=hanging)
         if len(lines) <= most_n and max(map(len, lines)) <= width:
-            return lines
-    return wrapped(f"{rare}{title}", width, head, hanging=hanging, most=most_n)
-
-
-def _more(more_n: int) -> list[str]:
-    return [f"   and {more_n} more in the report"] if more_n > 0 else []
+            break
+    return lines
 
 
 def _sentences(text: str, width: int) -> list[str]:

@@ -123,7 +123,7 @@ def write_tables(
         pq.write_table(written[name], folder / f"{name}.parquet")
         if csv:
             # Lines end as RFC 4180 says; cells with a lone carriage return are quoted only then.
-            _for_spreadsheets(tables[name]).to_csv(
+            for_spreadsheets(tables[name]).to_csv(
                 folder / f"{name}.csv",
                 index=table.index is not None,
                 lineterminator="\r\n",
@@ -178,7 +178,8 @@ def arrow_field(column: Column) -> pa.Field:
     )
 
 
-def _for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:
+def for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose texts no spreadsheet takes for a formula."""
     safe = frame.reset_index() if frame.index.name else frame.copy()
     for name in safe.columns:
         if pd.api.types.is_string_dtype(safe[name].dtype):

@@ -23,8 +23,8 @@ NAME_LENGTH: Final = 72
 #: for in the finished page too, everywhere but in code.
 _SPECIAL: Final = re.compile(r"[#&<>\"'`*_~{}\[\]|]|[$\\]+")
 _FORMULA: Final = frozenset("$\\")
-#: So many findings are unfolded, if they are severe.
-_UNFOLDED: Final = 3
+#: So many findings are unfolded, if they are severe: figures stand below them.
+_UNFOLDED: Final = 1
 _SEVERE: Final = frozenset({"high", "medium"})
 #: White on dark, black on light: each pair has a contrast of at least 4.5 to 1.
 _BADGES: Final = {
@@ -52,7 +52,7 @@ def marked_numbers(report: Report, results: Results) -> list[int]:
     numbers = {
         int(number)
         for table, charts in tables.items()
-        for column in {chart["number"] for chart in charts}
+        for column in {chart["number"] for chart in charts if "number" in chart}
         for number in results.table(table)[column].dropna().tolist()
     }
     return sorted(numbers)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.report.findings import ordered
+from nsys_llm.report.model_parts import with_parts
 from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.report import Report, all_findings, build_report, findings_table
 from nsys_llm.report.run import Run
@@ -53,6 +54,6 @@ def finished(
         tables |= timeline(run.partial, ranks, tables, run.options, kept)
     findings = all_findings(run, tables)
     if every is not None:
-        findings = ordered(priced(findings, every))
+        findings = with_parts(ordered(priced(findings, every)), every)
     tables["findings"] = findings_table(run.manifest, findings)
     return Part(run, tables, build_report(run, tables, findings))

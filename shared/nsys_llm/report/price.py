@@ -22,6 +22,9 @@ TAIL_LIMIT_PCT: Final = 10.0
 #: Steps of which a cost is that of so many events, not of a step.
 FEW_STEPS: Final = 3
 
+#: Field of a finding's numbers: the share that it would gain under the profiler alone.
+PROFILED: Final = "profiled_pct"
+
 #: What is said of a gain without an estimate or a bound.
 NOT_KNOWN: Final = "how much it gains is not known"
 

@@ -38,9 +38,10 @@ from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings, without_comparisons
 from nsys_llm.report.screen import Screen, subject
+from nsys_llm.report.unprofiled import COLUMN as UNPROFILED
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.report.work_findings import silent_files
-from nsys_llm.view.text import format_ns, quoted, spans
+from nsys_llm.view.text import format_ns, quoted, unquoted
 
 #: Renders a text.
 Prose = Callable[[str], str]
@@ -158,7 +159,9 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         if len(tables[section.table]) or not (section.optional or section.extra)
     ]
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
-    notes = (f"{quoted(who)}: {note}." for who, note in run.notes)
+    notes = [f"{quoted(who)}: {note}." for who, note in run.notes]
+    if run.options.get("unprofiled_step") and tables["wall"][UNPROFILED].isna().all():
+        notes.insert(0, "No GPU has steps that `--unprofiled-step` could be compared with.")
     return Report(
         manifest=run.manifest,
         answer=analysis.answer(tables),
@@ -193,7 +196,7 @@ def report_record(report: Report) -> dict[str, Any]:
         "answer": report.answer,
         "wall": [line.text for line in report.wall],
         "findings": [finding_record(finding) for finding in report.findings],
-        "facts": {label: "".join(part for _, part in spans(text)) for label, text in report.facts},
+        "facts": {label: unquoted(text) for label, text in report.facts},
         "caveats": list(report.caveats),
         "unrecorded": [asdict(item) for item in report.unrecorded],
     }

@@ -70,7 +70,9 @@ def write_data(
         folder, write_tables(folder, run.manifest, tables, csv=bool(run.options["csv"]))
     )
     write_record(folder, run_record(run, tables, report, code))
-    return results, {f"{name}.parquet": "Table" for name in tables if len(tables[name])}
+    titles = {section.table: section.title for section in reversed(run.manifest.sections)}
+    labels = {name: titles.get(name, name.replace("_", " ").capitalize()) for name in tables}
+    return results, {f"{name}.parquet": labels[name] for name in tables if len(tables[name])}
 
 
 def write_report(

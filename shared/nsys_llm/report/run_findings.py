@@ -14,6 +14,7 @@ from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, clai
 from nsys_llm.report.group_words import group_names
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
+from nsys_llm.report.unprofiled import COLUMN, IN_STEPS
 from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import cleaned, first_quoted, quoted
 
@@ -30,6 +31,7 @@ def run_findings(tables: Tables) -> list[Finding]:
         *_groups(tables),
         *_no_gpu_work(tables),
         *_low_coverage(tables),
+        *_unprofiled(tables),
     ]
 
 
@@ -120,6 +122,19 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     )
     fields = {"low_n": len(low), "all_n": len(by_rank), "limit_pct": LOW_COVERAGE_PCT}
     return [RULES["low_api_coverage"].finding(rank=rank, fields=fields, evidence=evidence)]
+
+
+def _unprofiled(tables: Tables) -> list[Finding]:
+    """Return how much longer steps take under the profiler, where that is said."""
+    if tables["wall"][COLUMN].isna().all():
+        return []
+    steps = {"wall_class": IN_STEPS}
+    without = claim(tables, "without_ns", "wall", COLUMN, **steps)
+    ops = claim(tables, "ops_n", "coverage", "total_n")
+    ratio = claim(tables, "slow_ratio", "wall", "time_ns", "sum", without, **steps)
+    more = claim(tables, "launch_ns", "wall", f"time_ns-{COLUMN}", "sum", ops, **steps)
+    case = None if more.value else "same"
+    return [RULES["unprofiled_step"].finding(case=case, evidence=() if case else (ratio, more))]
 
 
 def without_comparisons(findings: Iterable[Finding]) -> list[Finding]:

@@ -70,6 +70,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 _PATH_OPTIONS: Final = frozenset(
     {
         *("input", "output", "export_dir", "rank_map", "baseline", "baselines"),
+        "graph_annotations",
         *(ROOTS, AGREED, SEGMENTS, BESIDE),
     }
 )

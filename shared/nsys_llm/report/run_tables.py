@@ -32,7 +32,9 @@ def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[
         "files": [*_file_rows(run), *_earlier_rows(run.earlier), *_absent_rows(run.absent)],
         "coverage": _coverage_rows(run),
         "capture": capture_rows((*run.profiles, *run.earlier), run.ranks),
-        "wall": wall_rows(run.ranks, job.walls, job.details, job.rules),
+        "wall": wall_rows(
+            *(run.ranks, job.walls, job.details, job.rules), run.options["unprofiled_step"]
+        ),
     }
     # Which run a row is of, only recipes that compare runs say.
     left_out = set() if run.manifest.sided else {"run"}

@@ -6,13 +6,32 @@ from typing import Final
 
 from nsys_llm.report.capture_texts import RULES as CAPTURE_RULES
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
+from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 
 #: Share of GPU time with a known API call below which what depends on launches is doubtful.
 LOW_COVERAGE_PCT: Final = 70.0
 
 RULES: Final = rules_by_id(
     *CAPTURE_RULES.values(),
+    Rule(
+        "unprofiled_step",
+        scope="run",
+        kind=CAPTURE,
+        title="Under the profiler steps take {slow_ratio:.2f} times as long, {launch_ns} more for "
+        "each GPU operation",
+        details="Gains are those without it: what it adds is taken off its own work and idle time "
+        "first, then off all else alike.",
+        threshold="--unprofiled-step says how long a step takes without the profiler",
+        source=OURS,
+        recommendation="Shares of idle time read too high by that. Record less (no CPU samples, no "
+        "--cuda-graph-trace=node) to be closer to the program as it runs.",
+        tables=("wall", "coverage"),
+        cases={
+            "same": Case(
+                title="Steps take no longer under the profiler than --unprofiled-step says"
+            ),
+        },
+    ),
     Rule(
         "missing_ranks",
         scope="run",

@@ -22,7 +22,7 @@ from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.manifest import load_manifest, report_schema
 from nsys_llm.report.outputs import arrow_field
 from nsys_llm.report.run_record import FORMAT, REPORT_NAME
-from nsys_llm.view.results import Results
+from nsys_llm.view.results import Results, no_table
 from nsys_llm.view.tables import ARROW_TYPES
 
 #: Of report.json; runs over 2,000 ranks write some MB.
@@ -118,7 +118,10 @@ class StoredResults(Results):
         Raises:
             OutputError: It is missing, damaged, or not what report.json says.
         """
-        rows_n = self._report["tables"][name]["rows"]
+        tables = self._report["tables"]
+        if name not in tables:
+            raise no_table(name, tables)
+        rows_n = tables[name]["rows"]
         declared = load_manifest(self._report["recipe"]).table(name)
         if not rows_n:  # there is no file
             return pa.schema(map(arrow_field, declared.columns)).empty_table()

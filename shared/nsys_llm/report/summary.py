@@ -26,8 +26,8 @@ _MOST_FACTS: Final = 3
 _MOST_TITLE_LINES: Final = 2
 _MOST_ANSWER_LINES: Final = 6
 _MOST_LIMIT_LINES: Final = 4
-#: What the command prints below the summary: a blank line, where the results are, and the prompt.
-BELOW: Final = 4
+#: What the command prints below: a blank line, where the results are, what to run next, the prompt.
+BELOW: Final = 5
 #: Of a table: a blank line, its title, its headings, and one row.
 _LEAST_TABLE: Final = 4
 #: Parts of the wall split are told together below this, before the insides of others are left out.

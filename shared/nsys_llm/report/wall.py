@@ -7,6 +7,7 @@ from typing import Any
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.unprofiled import COLUMN, class_shares
 from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.communication import is_fused
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
@@ -34,13 +35,18 @@ Times = dict[str, dict[str | None, int]]
 
 
 def wall_rows(
-    ranks: Sequence[Rank], walls: Walls, details: WallDetails, rules: RuleSet
+    ranks: Sequence[Rank],
+    walls: Walls,
+    details: WallDetails,
+    rules: RuleSet,
+    step_ns: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of the table wall.
 
     Args:
         walls: Of the ranks that were mapped.
         details: What the recipe knows besides.
+        step_ns: How long a step takes without the profiler; None where nobody says.
 
     Raises:
         ManifestError: Details do not add up to their class.
@@ -52,15 +58,19 @@ def wall_rows(
         row
         for rank in ranks
         for place in ((rank.key, device_id) for device_id in sorted(devices.get(rank.key, ())))
-        for row in _device_rows(rank, walls[place], details.get(place, {}), rules)
+        for row in _device_rows(rank, walls[place], details.get(place, {}), rules, step_ns)
     ]
 
 
 def _device_rows(
-    rank: Rank, wall: DeviceWall, details: Mapping[str, Mapping[str, int]], rules: RuleSet
+    rank: Rank,
+    wall: DeviceWall,
+    details: Mapping[str, Mapping[str, int]],
+    rules: RuleSet,
+    step_ns: int | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a device: of each class in order, the longest detail first."""
-    times = _times(wall, rules)
+    times, left = _times(wall, rules), class_shares(wall, step_ns)
     for name, every in details.items():
         # A cause of idle time, and a class.
         parts = {detail: ns for detail, ns in every.items() if detail not in APART}
@@ -79,6 +89,7 @@ def _device_rows(
                 "wall_class": name,
                 "detail": detail,
                 "time_ns": time_ns,
+                COLUMN: None if left is None else round(time_ns * left[name]),
                 "span_ns": wall.span_ns,
                 "share_pct": 100.0 * time_ns / wall.span_ns if wall.span_ns else None,
                 "span_start_ns": wall.span_start_ns,

@@ -30,7 +30,7 @@ from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
 from nsys_llm.trace.rank_sets import number_sides
 from nsys_llm.trace.selection import gpu_processes, used_devices
 from nsys_llm.trace.sound_rows import recorded_ns
-from nsys_llm.view.text import spans
+from nsys_llm.view.text import unquoted
 
 _TABLE: Final = "capture"
 
@@ -128,4 +128,4 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
         texts.append(f"Record next time: {finding.record}")
     for text in filter(None, texts):
         # Commands are to be copied: no name is cut.
-        yield from wrapped("".join(part for _, part in spans(text)), WIDTH, "  ", hanging="  ")
+        yield from wrapped(unquoted(text), WIDTH, "  ", hanging="  ")

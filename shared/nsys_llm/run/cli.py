@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from nsys_llm import __version__
@@ -29,6 +30,8 @@ _MCP: Final = "mcp"
 _MCP_HELP: Final = "Serve five tools to agents, by the Model Context Protocol on standard input."
 _CHECK: Final = "check"
 _CHECK_HELP: Final = "What captures hold and lack, and how to record it next time."
+_DEMO: Final = "demo"
+_DEMO_HELP: Final = "Write profiles of a synthetic server with 4 GPUs, and analyze them."
 _SHOWN_ROWS_N: Final = 20
 #: New objects after which Python looks for cycles: rows are many, and have none.
 _OBJECTS_N: Final = 100_000
@@ -69,6 +72,7 @@ def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
     recipes = {_OVERVIEW: _OVERVIEW_RECIPE, **{name: name for name in recipe_names()}}
     others = {_SHOW: (_SHOW_HELP, _add_show), _TREND: (_TREND_HELP, _add_trend)}
     others |= {_CHECK: (_CHECK_HELP, _add_check), _MCP: (_MCP_HELP, _add_mcp)}
+    others |= {_DEMO: (_DEMO_HELP, _add_demo)}
     names = [*recipes, *others]
     for name in [asked] if asked in names else names:
         if name in others:
@@ -129,12 +133,15 @@ def _add_show(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--top",
+        "--rows",
         type=int,
         default=_SHOWN_ROWS_N,
         metavar="N",
         help=f"Rows. Default: {_SHOWN_ROWS_N}.",
     )
-    command.add_argument("--json", action="store_true", help="JSON, for programs.")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="JSON, for programs.")
+    form.add_argument("--csv", action="store_true", help="Rows of a table as CSV.")
 
 
 def _add_trend(command: argparse.ArgumentParser) -> None:
@@ -192,14 +199,31 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_demo(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "folder",
+        nargs="?",
+        default="nsys-llm-demo",
+        metavar="FOLDER",
+        help="For the profiles and the result. Default: nsys-llm-demo.",
+    )
+    # What stands before the command: install.py does not put it on the PATH.
+    command.add_argument("--commands", default="", help=argparse.SUPPRESS)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; see `nsys_llm.core.errors.ExitCode`."""
     _fill_closed()
     given = vars(_parsed(arguments))
+    if given["recipe"] == _DEMO:
+        from nsys_llm.run.demo import demo
+
+        return demo(Path(given["folder"]), given["commands"])
     console = Console(quiet=bool(given.get("quiet")))
     outcome = run_guarded(console, lambda: _run(given, console))
     if outcome.folder is not None:
-        console.show(*outcome.summary, "", "Generated:", f"    {outcome.folder}")
+        results = ("", "Generated:", f"    {outcome.folder}")
+        console.show(*outcome.summary, *results, *outcome.next_line)
     return int(outcome.exit_code)
 
 
@@ -241,7 +265,7 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
             from nsys_llm.run.agent_server import serve
         except ImportError as error:
             raise UsageError(
-                "nsys-llm mcp needs the Python SDK: pip install 'nsys-llm-recipes[mcp]'."
+                "nsys-llm mcp needs the Python SDK: pip install 'mcp>=2,<3'."
             ) from error
         return serve(given)
     from nsys_llm.core.freed_memory import keep_freed

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -169,12 +170,14 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
             configuration names the scheduler (`DASK_SCHEDULER_ADDRESS`).
 
     Raises:
-        UsageError: The cluster cannot be reached.
+        UsageError: The cluster cannot be reached, or Dask is not installed.
     """
     if mode == "none":
         yield Inline()
     elif mode == "concurrent":
         yield Threads()
+    elif find_spec("distributed") is None:
+        raise UsageError("--mode dask-futures needs Dask: pip install dask distributed.")
     else:
         from nsys_llm.run.dask_cluster import open_client  # imports asyncio, which takes 25 ms
 

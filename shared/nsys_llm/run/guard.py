@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from nsys_llm.core.errors import ExitCode, NsysLlmError
 from nsys_llm.core.limits import require_limits
 from nsys_llm.core.stopping import ended_by_signals
 
+_PROGRAM: Final = "nsys-llm"
 #: Set to anything, it makes an internal error print its traceback.
 _TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
 #: What libraries say where there is no memory to load them, or for a thread.
@@ -29,11 +33,29 @@ class RunOutcome:
         exit_code: What the process should end with.
         folder: Where the results are; None if nothing could be read.
         summary: The report in one screen, line by line.
+        finding: Number of the first one to look at; None: there is none.
     """
 
     exit_code: ExitCode
     folder: Path | None
     summary: tuple[str, ...] = ()
+    finding: int | None = None
+
+    @property
+    def next_line(self) -> tuple[str, ...]:
+        """What to run next, as a shell takes it; nothing where no command is known."""
+        program = Path(sys.argv[0])
+        if self.folder is None or not (shutil.which(_PROGRAM) or program.name == _PROGRAM):
+            return ()
+        name = _PROGRAM if shutil.which(_PROGRAM) else _near(program)
+        words = [name, "show", _near(self.folder), *([str(self.finding)] if self.finding else [])]
+        return (f"next: {shlex.join(words)}",)
+
+
+def _near(path: Path) -> str:
+    """Return a path from here, or as it is where that leads away."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith(os.pardir) else relative
 
 
 def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:

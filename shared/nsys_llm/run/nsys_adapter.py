@@ -18,6 +18,11 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from nsys_llm.core.needed import missing
+
+if lacks := missing():
+    raise ImportError(lacks)
+
 import nsys_recipe
 from nsys_recipe.lib import recipe
 
@@ -98,7 +103,7 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
 
         outcome = run_guarded(console, run)
         if outcome.folder is not None:
-            console.show(*outcome.summary, "")
+            console.show(*outcome.summary, *outcome.next_line, "")
             # The launcher prints this on success.
             self._output_dir = os.path.relpath(outcome.folder)
             record = outcome.folder / f"{outcome.folder.name}{ANALYSIS_SUFFIX}"

@@ -44,7 +44,7 @@ def with_verdict(report: Report, folder: Path) -> Report:
 
 
 def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dict[str, str]:
-    """Write a folder for each recipe; return the files by relative path, with their labels."""
+    """Write a folder for each recipe; return these folders with their labels."""
     written: dict[str, str] = {}
     for name, part in run.parts.items():
         place = folder / PARTS_FOLDER / name
@@ -60,5 +60,5 @@ def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dic
         }
         text = json.dumps(record, indent=4)
         (place / f"{name}{ANALYSIS_SUFFIX}").write_text(text, encoding="utf-8")
-        written |= {f"{PARTS_FOLDER}/{name}/{file}": label for file, label in files.items()}
+        written[f"{PARTS_FOLDER}/{name}"] = part.run.manifest.title
     return written

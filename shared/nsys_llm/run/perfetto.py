@@ -163,10 +163,10 @@ class _Timelines:
         most = (MOST_EVENTS - self._events_n) // self.left_n
         wanted = self._wanted(axis, view.steps)
         tracks = self._others.tracks(rank)
-        timeline = rank_timeline(view, wanted, most, tracks)
+        given = self._options["perfetto_window"] is not None
+        timeline = rank_timeline(view, wanted, most, tracks, whole=not given)
         self._events_n += timeline.events_n
         self._left_out_n += timeline.left_out_n
-        given = self._options["perfetto_window"] is not None
         self._outside_n += given and not (timeline.tracks or timeline.left_out_n)
         about = findings_track(self._findings[rank.key])
         if len(about):

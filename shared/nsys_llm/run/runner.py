@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -20,6 +22,7 @@ from nsys_llm.report import drawing
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.report.composite import composed
+from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.part import PARTS_FOLDER, Part, finished
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
@@ -87,12 +90,16 @@ def run_recipe(
             code = max(code, other)
             results = replace(results, report=with_verdict(results.report, compared))
         summary, written = _write(folder, results, code, console)
+        if compares:
+            written[f"{PARTS_FOLDER}/{COMPARED}"] = load_manifest(COMPARED).title
         profiles = _input_names(results.run, inputs.profiles)
         record = _record(run, executor, started, analysis_record, profiles, written)
         if reported_side is None:  # the result of an overview stands only with that
             folder.on_published = partial(setattr, console, "results")
         place = folder.publish(record)
-    return RunOutcome(code, place, summary)
+    findings = results.report.findings
+    on_time = (number for number, one in enumerate(findings, 1) if one.kind != CAPTURE)
+    return RunOutcome(code, place, summary, next(on_time, None))
 
 
 def _write(
@@ -208,8 +215,13 @@ def _exit_code(run: Run, console: Console, reported_side: str | None) -> ExitCod
         return ExitCode.FAULT
     if not (run.failed or run.absent or run.earlier) or run.options["allow_missing_ranks"]:
         return ExitCode.DONE
+    paths = [os.path.dirname(os.path.abspath(item.path)) for item in (*run.earlier, *run.profiles)]
+    place = os.path.relpath(os.path.commonpath(paths))
+    where = "" if place == os.curdir else f"cd {shlex.quote(place)} && "
     for command in dict.fromkeys(one.name for it in run.earlier for one in it.statements):
-        console.error(f"an earlier run is left out; to compare it with the newest: {command}")
+        console.error(
+            f"an earlier run is left out; to compare it with the newest: {where}{command}"
+        )
     if not (run.failed or run.absent):
         return ExitCode.INCOMPLETE
     if run.absent or any(profile.side != reported_side for profile in run.failed):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import pandas as pd
@@ -13,8 +15,10 @@ import pandas as pd
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.report.outputs import for_spreadsheets
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
+from nsys_llm.view.choice import holding, ordered, require_column
 from nsys_llm.view.tables import Field, cells, headings
 from nsys_llm.view.text import format_value
 
@@ -42,9 +46,6 @@ _OF_FINDING: Final = (
     "rank",
 )
 _UNIT_BY_END: Final = {"_ns": "ns", "_pct": "%", "_bytes": "bytes"}
-_UP: Final = ":up"
-_NULL: Final = "null"
-_WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*)")
 
 
 def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
@@ -56,6 +57,8 @@ def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
     """
     result = load(given["result"])
     what = given["what"]
+    if given["csv"] and (what is None or what.isdecimal()):
+        raise UsageError("--csv: name a table, such as findings.")
     if what is None:
         lines = _overall(result, given["json"])
     elif what.isdecimal():
@@ -135,13 +138,39 @@ def _finding(result: Result, number: int, as_json: bool) -> list[str]:
         for name, value in plain.items()
         if name not in reported
     ]
-    for cell in finding["evidence"]:
-        where = ", ".join(f"{name} = {value}" for name, value in cell["where"].items())
-        cells = f"{cell['table']}[{where}].{cell['column']}"
-        cells = f"{cell['how']}({cells})" if "how" in cell else cells
-        per = " / {table}.{column} {value}".format(**cell["over"]) if "over" in cell else ""
-        lines.append(f"{cells}{per} = {cell['value']}")
-    return lines
+    return [*lines, "", *_evidence(result, finding["evidence"])]
+
+
+def _evidence(result: Result, cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the numbers of a finding below the command that shows their rows, each once."""
+    by_rows: dict[str, list[str]] = {}
+    seen = set()
+    for cell in cells:
+        column = f"{cell['how']}({cell['column']})" if "how" in cell else cell["column"]
+        per = f" / {cell['over']['column']}" if "over" in cell else ""
+        conditions = tuple(map(_condition, cell["where"].items()))
+        # Recipes of an overview may have tables of one name with the same rows.
+        once = (cell["table"].rpartition("/")[2], conditions, column, per)
+        if cell["value"] is None or once in seen:
+            continue
+        seen.add(once)
+        words = [
+            str(result.folder),
+            cell["table"],
+            *chain(*(("--where", text) for text in conditions)),
+        ]
+        shown = _rounded(cell.get("name", cell["column"]), cell["value"])
+        by_rows.setdefault(shlex.join(words), []).append(f"  {column}{per} = {shown}")
+    return [line for words, lines in by_rows.items() for line in (f"nsys-llm show {words}", *lines)]
+
+
+def _condition(item: tuple[str, Any]) -> str:
+    """Return what rows have in a column as `--where` takes it."""
+    name, value = item
+    if isinstance(value, list):
+        return f"{name} ~ re:^({'|'.join(re.escape(str(one)) for one in value)})$"
+    shown = json.dumps(value) if value is None or isinstance(value, bool) else value
+    return f"{name} = {shown}"
 
 
 def _rounded(name: str, value: Any) -> Any:
@@ -184,15 +213,17 @@ def chosen_rows(
     """
     result, name = _of_part(result, what)
     whole = frame = result.tables[name]
-    for condition in where:
-        frame = frame[_holds(frame, condition)]
-    if sort:
-        frame = _sorted(frame, sort)
+    try:
+        frame = holding(frame, where, lambda text: parse_pattern(text).matches)
+        frame = ordered(frame, sort) if sort else frame
+        fields = result.results.fields(name)
+        shown = _chosen(fields, columns)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from error
     why_empty = result.results.why_empty(name)
     if frame.empty and not whole.empty:
         why_empty = f"none of its {len(whole):,} rows meets the conditions"
-    fields = result.results.fields(name)
-    return ShownRows(frame, fields, _chosen(fields, columns), why_empty)
+    return ShownRows(frame, fields, shown, why_empty)
 
 
 def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
@@ -201,6 +232,9 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
     rows_n = max(0, min(given["top"], _MOST_ROWS))
     if given["json"]:
         return [chosen.json(rows_n)]
+    if given["csv"]:
+        shown = for_spreadsheets(frame.head(rows_n)[columns])
+        return [shown.to_csv(index=False, lineterminator="\n").removesuffix("\n")]
     rows = [
         [shown for shown, _ in row]
         for row in cells(frame, fields, columns, rows_n, length=_CELL_LENGTH)
@@ -233,64 +267,9 @@ def _chosen(fields: Mapping[str, Any], text: str | None) -> list[str]:
     if text is None:
         return list(fields)
     columns = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if odd := [name for name in columns if name not in fields]:
-        raise _no_column("--columns", odd[0], fields)
+    for name in columns:
+        require_column("columns", name, fields)
     return columns
-
-
-def _sorted(frame: pd.DataFrame, text: str) -> pd.DataFrame:
-    """Return the rows by a column, the largest first, or with `:up` the smallest; null last."""
-    name, up = text.removesuffix(_UP), text.endswith(_UP)
-    if name not in frame:
-        raise _no_column("--sort", name, frame)
-    return frame.sort_values(name, ascending=up, kind="stable", na_position="last")
-
-
-def _no_column(option: str, name: str, columns: Iterable[Any]) -> UsageError:
-    return UsageError(f"{option}: no column '{name}'; there are: {', '.join(map(str, columns))}.")
-
-
-def _number(text: str) -> float:
-    """Return a number; times since an epoch keep their last digits only as whole ones."""
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-def _holds(frame: pd.DataFrame, condition: str) -> Any:
-    """Return which rows a condition chooses; null fulfils none but `= null`."""
-    match = _WHERE.fullmatch(condition.strip())
-    if match is None:
-        raise UsageError(f"--where '{condition}': write COLUMN OP VALUE, like rank = 2.")
-    name, sign, text = match.groups()
-    column = frame.get(name)
-    if column is None:
-        raise _no_column("--where", name, frame)
-    if text == _NULL and sign in ("=", "==", "!="):
-        return (column.notna() if sign == "!=" else column.isna()).to_numpy()
-    value: Any = text.strip("\"'")
-    if sign == "~":
-        pattern = parse_pattern(value)
-        found = {cell for cell in column.dropna().unique() if pattern.matches(str(cell))}
-        return column.isin(found).to_numpy()
-    if pd.api.types.is_bool_dtype(column):
-        value = text.lower() in ("true", "yes", "1")
-    elif pd.api.types.is_numeric_dtype(column):
-        try:
-            value = _number(text)
-        except ValueError as error:
-            raise UsageError(f"--where: '{text}' is not a number, and {name} is.") from error
-    compare = {
-        "=": column.eq,
-        "==": column.eq,
-        "!=": column.ne,
-        ">": column.gt,
-        ">=": column.ge,
-        "<": column.lt,
-        "<=": column.le,
-    }
-    return compare[sign](value).fillna(False).astype(bool).to_numpy()
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -238,7 +238,7 @@ def _rules(
     rules.append(("mpi_ranks", _mpi_rank))
     # These give all processes of a profile one number, so they decide only where each has one.
     rules += [(f"env:{name}", _by_variable(name)) for name in RANK_VARIABLES]
-    rules.append(("file_name", lambda entry: _rank_in_file_name(entry.key.path)))
+    rules.append(("file_name", lambda entry: rank_in_file_name(entry.key.path)))
     rules.append((_INDEX, lambda entry: position[entry.key]))
     return rules
 
@@ -259,7 +259,7 @@ def said_rank(key: RankKey, facts: CaptureFacts) -> int | None:
 def known_rank(key: RankKey, facts: CaptureFacts) -> int | None:
     """Return the same, or else the rank in the name of the file."""
     said = said_rank(key, facts)
-    return _rank_in_file_name(key.path) if said is None else said
+    return rank_in_file_name(key.path) if said is None else said
 
 
 def _mapped(entry: RankEntry, rank_map: Mapping[tuple[str, int | None], int]) -> int | None:
@@ -275,7 +275,8 @@ def _by_variable(name: str) -> _Rule:
     return lambda entry: entry.facts.rank_variables.get(name) if entry.facts else None
 
 
-def _rank_in_file_name(path: str) -> int | None:
+def rank_in_file_name(path: str) -> int | None:
+    """Return the rank that the name of a file says; None for one that says none."""
     match = _RANK_IN_NAME.search(Path(path).name)
     return int(match[1]) if match else None
 

@@ -141,8 +141,7 @@ def select_rank(
         timeless,
     )
     coverage = _coverage(trace, rank_tables, rank_trace, broken_n)
-    notes = selection.notes or _empty_notes(ops, kept, options, trace)
-    return rank_trace, coverage, tuple(notes)
+    return rank_trace, coverage, tuple(selection.notes)
 
 
 def whole_process(trace: Trace, global_pid: int, *, alone: bool | None = None) -> RankTrace:
@@ -207,23 +206,6 @@ def _devices(ops: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[int,
     used = np.unique(joined(by_table)).tolist()
     wanted = options.get("device")
     return tuple(device for device in used if wanted is None or device in wanted)
-
-
-def _empty_notes(
-    ops: Mapping[str, Table],
-    kept: Mapping[str, npt.NDArray[np.bool_]],
-    options: Mapping[str, Any],
-    trace: Trace,
-) -> list[str]:
-    """Say so if the filters leave nothing, with what is there instead."""
-    filled = [op for op in ops.values() if len(op)]
-    if not filled or any(part.any() for part in kept.values()):
-        return []
-    if "api_calls" in trace.absent and any(options.get(name) for name in RANGE_OPTIONS):
-        return ["no API calls were traced, so no launch can be assigned to an NVTX range"]
-    first_ns = min(int(op["start_ns"].min()) for op in filled)
-    last_ns = max(int(op["end_ns"].max()) for op in filled)
-    return [f"the filters leave no GPU work; there is some from {first_ns} to {last_ns} ns"]
 
 
 def _of_processes(name: str, table: Table, selected: Sequence[int]) -> Table:

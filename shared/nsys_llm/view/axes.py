@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from .kernel_names import parted
-from .tables import Field, shown
-from .text import cleaned, format_value, shortened, spans
+from .tables import QUOTING, Field, shown
+from .text import cleaned, format_value, shortened, unquoted
 
 Plot = dict[str, Any]
 
@@ -103,6 +103,19 @@ def rows_axis(labels: Sequence[str]) -> Plot:
     return {**category_axis(0), **order}
 
 
+def lane_axis(names: Sequence[str]) -> Plot:
+    """Return the y axis of lanes, the first on top; of many some are named."""
+    shown = range(0, len(names), -(-len(names) // MOST_TICKS) or 1)
+    return {
+        "tickvals": list(shown),
+        "ticktext": [escaped(shortened(str(names[lane]), LABEL_LENGTH)) for lane in shown],
+        "title": axis_title(RANK_TITLE),
+        "showgrid": False,
+        "zeroline": False,
+        "automargin": True,
+    }
+
+
 def axis_labels(names: pd.Series, *, distinct: bool = True) -> list[str]:
     """Return labels of an axis: shortened, escaped, and each row with one of its own if wanted.
 
@@ -115,7 +128,7 @@ def axis_labels(names: pd.Series, *, distinct: bool = True) -> list[str]:
     texts = [format_value(name, None) for name in names.tolist()]
     parts = [parted(text) for text in texts]
     # A title is prose: its names stand in backticks.
-    short = [shortened("".join(part for _, part in spans(name)), LABEL_LENGTH) for name, _ in parts]
+    short = [shortened(unquoted(name), LABEL_LENGTH) for name, _ in parts]
     by_label: dict[str, list[list[str]]] = {}
     for label, (_, configuration) in zip(short, parts, strict=True):
         by_label.setdefault(label, []).append(configuration.split(" / "))
@@ -172,10 +185,14 @@ def hovers(
     """Return what appears over each row's point: its cells in some columns, None left out."""
     chosen = [name for name in dict.fromkeys(columns) if name is not None]
     texts = [
-        [hover_text(shown(value, fields[name])) for value in frame[name].tolist()]
-        for name in chosen
+        [_hover_cell(value, fields[name]) for value in frame[name].tolist()] for name in chosen
     ]
     return ["<br>".join(cells) for cells in zip(*texts, strict=True)]
+
+
+def _hover_cell(value: Any, field: Field) -> str:
+    text = shown(value, field)
+    return hover_text(unquoted(text) if field.name in QUOTING else text)
 
 
 def groups_of(frame: pd.DataFrame, column: str | None) -> list[str]:

@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
 from .lanes import lanes
+from .strip import strip
 from .tables import Field, picked
 from .text import format_value, shortened
 from .time_charts import lines, points, timeline
@@ -27,7 +28,12 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         spec: `kind` of chart, `title`, and the columns that this kind takes, all as the manifest
             has them. `top` bounds the rows; `where` keeps the rows with these values; `menu` names
             a column of which one value at a time is shown.
+
+    Raises:
+        ValueError: There is no such kind; which there are.
     """
+    if spec["kind"] not in KINDS:
+        raise ValueError(f"kind: no '{spec['kind']}'; there are: {', '.join(KINDS)}.")
     frame = picked(frame, spec)
     kind, menu = KINDS[spec["kind"]], spec.get("menu")
     choices = _choices(frame, menu)
@@ -54,6 +60,7 @@ KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str,
     "points": points,
     "spread": spread,
     "stacked": stacked,
+    "strip": strip,
     "timeline": timeline,
 }
 

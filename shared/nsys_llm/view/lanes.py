@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import pandas as pd
@@ -12,8 +13,6 @@ import plotly.graph_objects as go
 
 from .axes import (
     LABEL_LENGTH,
-    MOST_TICKS,
-    RANK_TITLE,
     Plot,
     at,
     axis,
@@ -21,12 +20,13 @@ from .axes import (
     axis_values,
     escaped,
     hover_text,
+    lane_axis,
     legend_name,
     rows_by_group,
 )
 from .palette import color_map
 from .tables import Field
-from .text import format_ns, shortened
+from .text import cleaned, format_ns, shortened, unquoted
 
 #: What stands on a lane: bars by how high they are, the path, and marks of findings.
 _HEIGHTS: Final = {"work": 0.72, "wait": 0.34, "host": 0.34}
@@ -40,7 +40,8 @@ _MARK_AT, _MARK_HEIGHT = -0.44, 0.12
 _OTHERS_AT, _OTHERS_HEIGHT = -0.54, 0.06
 #: Bars of waiting are pale: work has the same colors.
 _OPACITY: Final = {"work": 1.0, "wait": 0.6, "host": 0.6}
-_FIRST_COLOR, _OTHER_COLOR, _PATH_COLOR = "#b0006d", "#555555", "#111111"
+#: A page gives the first and the last another one where it is dark.
+_FIRST_COLOR, _OTHER_COLOR, _PATH_COLOR = "#b0006d", "#777777", "#111111"
 _FIRST_FILL: Final = "rgba(230,159,0,0.13)"
 #: States of a mixture that a hover tells.
 _MOST_STATES: Final = 4
@@ -53,6 +54,8 @@ _NAME_PX: Final = 34
 #: Up to so many lanes zooming changes time only.
 _FEW: Final = 12
 _TITLE_LENGTH: Final = 90
+#: A page marks the bars of a name by these.
+_NAMES, _NAME_LENGTH = "names", 200
 
 
 def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -70,11 +73,13 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     )
     values, unit = axis_values(both, start)
     names = rows[spec["lane"]].drop_duplicates().tolist()
+    begins, lengths = values[len(rows) : 2 * len(rows)], values[2 * len(rows) :]
+    whole = max(filter(None, values[: len(rows)]), default=0.0)
     drawn = _Drawn(
         part=rows[spec["part"]].tolist(),
         lane=[names.index(name) for name in rows[spec["lane"]].tolist()],
-        begin=values[len(rows) : 2 * len(rows)],
-        length=values[2 * len(rows) :],
+        begin=begins,
+        length=lengths,
         color=rows[spec["color"]].tolist(),
         number=[None if pd.isna(row) else int(row) for row in rows[spec["number"]].tolist()],
         label=[None if pd.isna(row) else str(row) for row in rows[spec["label"]].tolist()],
@@ -82,17 +87,31 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     )
     bars = [bar for part in _HEIGHTS for bar in drawn.bars(part)] + drawn.lost()
     traces = [*bars, *drawn.path(), *drawn.marks()]
-    first, notes = drawn.notes()
+    first, notes = drawn.notes(whole)
+    steps = rows[spec["of_step"]].dropna().tolist()[:1]
     height, lane_px = _height(len(names), len(traces))
     layout = {
         "barmode": "overlay",
         "hovermode": "closest",
-        "xaxis": {**axis(start, unit), "title": axis_title(f"since the begin ({unit})")},
-        "yaxis": _lane_axis(names, lane_px),
+        "xaxis": {
+            **axis(start, unit),
+            "title": axis_title(f"since the begin ({unit})"),
+            "range": [0, whole],
+        },
+        "yaxis": {
+            **lane_axis(names),
+            "range": [len(names) - 0.4, -0.6 - _NAME_PX / lane_px],
+            "fixedrange": len(names) <= _FEW,
+        },
         "shapes": first,
         "annotations": notes,
         "height": height,
         "legend": {"traceorder": "grouped", "tracegroupgap": 4},
+        "meta": {
+            "range": [0, whole],
+            "step": steps[0] if steps else None,
+            _NAMES: [escaped(cleaned(name)[:_NAME_LENGTH]) for name in drawn.numbers],
+        },
     }
     return {"data": traces, "layout": layout}
 
@@ -110,6 +129,13 @@ class _Drawn:
     label: Sequence[str | None]
     hover: Sequence[str]
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """By the name of what is drawn as bars, the number that its bars have."""
+        bars = zip(self.part, self.label, strict=True)
+        names = dict.fromkeys(name for part, name in bars if part in _HEIGHTS and name is not None)
+        return {name: number for number, name in enumerate(names)}
+
     def _of(self, *parts: str) -> list[int]:
         return [row for row, part in enumerate(self.part) if part in parts]
 
@@ -119,7 +145,8 @@ class _Drawn:
         places = rows_by_group(at(of_part, self.color))
         by_color = {name: at(some, of_part) for name, some in places.items()}
         order = sorted(by_color, key=lambda name: -sum(self.length[r] for r in by_color[name]))
-        tints = color_map(sorted(by_color))
+        tints = color_map(sorted(by_color), idle=part != "work")
+        numbers = self.numbers
         group: Plot = {"legendgroup": part, "legendgrouptitle": {"text": _GROUPS[part]}}
         return [
             self._bar(
@@ -127,6 +154,8 @@ class _Drawn:
                 by_color[name],
                 {"color": tints[name], "opacity": _OPACITY[part]},
                 width=_HEIGHTS[part],
+                meta=_NAMES,
+                customdata=[numbers.get(self.label[row] or "", -1) for row in by_color[name]],
                 **group,
             )
             for name in order
@@ -204,7 +233,7 @@ class _Drawn:
             if some
         ]
 
-    def notes(self) -> tuple[list[Plot], list[Plot]]:
+    def notes(self, whole: float) -> tuple[list[Plot], list[Plot]]:
         """Return the frame of the first finding, and the numbers or the name at marks."""
         rows = self._of(_FINDING)
         first = [row for row in rows if self.number[row] == 1]
@@ -214,10 +243,9 @@ class _Drawn:
             high = max(self.begin[row] + self.length[row] for row in first)
             frames.append(_frame(low, high, self.lane[first[0]]))
             longest = max(first, key=lambda row: self.length[row])
-            title = shortened(self.label[longest] or "", _TITLE_LENGTH)
+            title = shortened(unquoted(self.label[longest] or ""), _TITLE_LENGTH)
             middle = self.begin[longest] + self.length[longest] / 2
-            whole = max(b + n for b, n in zip(self.begin, self.length, strict=True))
-            note = _first_note(f"1  {title}", middle, self.lane[longest], middle > whole / 2)
+            note = _first_note(f"1  {title}", middle, self.lane[longest], middle / whole)
             notes.append(note)
         numbers: dict[tuple[Any, Any], set[int]] = {}
         for row in rows:
@@ -251,7 +279,8 @@ def _frame(low: Any, high: Any, lane: int) -> Plot:
     }
 
 
-def _first_note(text: str, middle: Any, lane: int, left: bool) -> Plot:
+def _first_note(text: str, middle: Any, lane: int, along: float) -> Plot:
+    """Return the name of the first finding; the text stays within the figure."""
     return {
         "text": f"<b>{escaped(text)}</b>",
         "x": middle,
@@ -261,24 +290,9 @@ def _first_note(text: str, middle: Any, lane: int, left: bool) -> Plot:
         "showarrow": True,
         "arrowhead": 2,
         "arrowcolor": _FIRST_COLOR,
-        "xanchor": "right" if left else "left",
+        "xanchor": "left" if along < 1 / 3 else "center" if along < 2 / 3 else "right",
         "font": {"color": _FIRST_COLOR, "size": 12},
         "bgcolor": "rgba(255,255,255,0.85)",
-    }
-
-
-def _lane_axis(names: Sequence[str], lane_px: float) -> Plot:
-    every = -(-len(names) // MOST_TICKS) or 1
-    shown = range(0, len(names), every)
-    return {
-        "tickvals": list(shown),
-        "ticktext": [escaped(shortened(str(names[lane]), LABEL_LENGTH)) for lane in shown],
-        "range": [len(names) - 0.4, -0.6 - _NAME_PX / lane_px],
-        "title": axis_title(RANK_TITLE),
-        "fixedrange": len(names) <= _FEW,
-        "showgrid": False,
-        "zeroline": False,
-        "automargin": True,
     }
 
 
@@ -301,7 +315,9 @@ def _hover(part: str, lane: str, state: str, time_ns: int, label: Any, mixture: 
     what = {_PATH: "path: ", _HOST_PATH: "path, host: ", "wait": "waits: "}.get(part, "")
     lines = [f"{what}{state} {format_ns(time_ns)}, {lane}"]
     if not pd.isna(label):
-        lines.append(shortened(str(label), LABEL_LENGTH if part != _FINDING else _TITLE_LENGTH))
+        is_prose = part == _FINDING
+        text, length = (unquoted(label), _TITLE_LENGTH) if is_prose else (str(label), LABEL_LENGTH)
+        lines.append(shortened(text, length))
     if not pd.isna(mixture):
         times = list(json.loads(mixture).items())
         reported = [f"{name} {format_ns(ns)}" for name, ns in times[:_MOST_STATES]]

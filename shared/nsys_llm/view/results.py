@@ -4,13 +4,14 @@ from nsys_llm_view.results import Results
 results = Results()
 results.table("kernels")        # a data frame
 results.rows("kernels", 10)     # its first rows, and what its columns mean
+results.rows("kernels", where="category = gemm", sort="p99_ns", columns=["name", "p99_ns"])
 results.chart("kernels", kind="bars", x="exclusive_ns", y="name", title="Top kernels")
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .choice import holding, ordered, require_column
 from .tables import (
     Field,
     Html,
@@ -125,6 +127,9 @@ class Results:
         columns: Sequence[str] | None = None,
         glossary: bool = True,
         by: str | None = None,
+        *,
+        where: str | Sequence[str] = (),
+        sort: str | None = None,
     ) -> Html:
         """Return rows of a table, for people.
 
@@ -132,11 +137,25 @@ class Results:
             glossary: With the meaning of every column, folded away.
             by: The rows with the largest values in this column, where there are more; else the
                 first.
+            where: Conditions that all rows shown meet: `"rank = 2"`, `"gain_pct >= 3"`,
+                `"rank = null"`, `"name ~ TEXT"` (a part of the name in any case, or
+                `re:EXPRESSION`).
+            sort: All rows by this column, the largest first; `COLUMN:up` has the smallest first.
+
+        Raises:
+            KeyError: There is no such table; which there are.
+            ValueError: There is no such column, or a condition is none.
         """
+        frame = self.table(name)
         if why := self.why_empty(name):
             return Html(f"<p>{escape(why)}</p>", why)
         fields = self.fields(name)
-        shown = _shown(self.table(name), fields, list(columns or fields), rows_n, by)
+        columns = [columns] if isinstance(columns, str) else list(columns or fields)
+        for column in columns:
+            require_column("columns", column, fields)
+        frame = holding(frame, [where] if isinstance(where, str) else where)
+        frame = ordered(frame, sort) if sort else frame
+        shown = _shown(frame, fields, columns, rows_n, by)
         return Html(shown.html + glossary_html(fields), shown.text) if glossary else shown
 
     def has_values(self, name: str, spec: Mapping[str, Any]) -> bool:
@@ -147,10 +166,27 @@ class Results:
         return len(frame) > 0
 
     def chart(self, name: str, **spec: Any) -> Chart:
-        """Return a figure of a table; see `draw` in figures.py for what `spec` takes.
+        """Return a figure of a table.
+
+        Args:
+            spec: `kind` and `title`, and the columns that the kind takes (in brackets: optional):
+
+                bars: x (a number), y (names), [color, label]: the longest first
+                stacked: x (a number), y (a bar each), color (its parts), [order]
+                parts: y (a bar each), parts (a list of columns of one unit)
+                spread: y (names), low, q1, median, q3, high, [color]: boxes
+                heat: x, y, value, [relative, row_share, log, in_order: True]
+                points: x, y (numbers), [color, label, log: True]
+                lines: x, y (numbers), series (a line each), [step, log: True]
+                timeline: lane, start, duration, color, label
+                lanes: as the table `timeline` of llm_overview has it
+
+                All take `top` (rows at most), `where` ({column: value}: these rows alone), `menu`
+                (a column, of which one value at a time is shown), `x_title` and `y_title`.
 
         Raises:
             ImportError: plotly is not installed.
+            KeyError: There is no such table; which there are.
         """
         from .figures import draw  # tables are read without plotly, too
 
@@ -169,10 +205,12 @@ class Results:
             return self._written[name]
         if self._file(name).exists():
             return read_table(self._file(name))
-        listed = self.record()["tables"].get(name)
-        if listed is None or listed["rows"]:
+        tables = self.record()["tables"]
+        if name not in tables:
+            raise no_table(name, tables)
+        if tables[name]["rows"]:
             raise FileNotFoundError(self._file(name))
-        return empty_table(listed["columns"])
+        return empty_table(tables[name]["columns"])
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"
@@ -187,6 +225,11 @@ class Results:
         """Return the few columns that a figure is of: filtering and cutting copies each."""
         columns = [*self._named(name, spec), *spec.get("where", {})]
         return self.table(name)[list(dict.fromkeys(columns))]
+
+
+def no_table(name: str, tables: Iterable[str]) -> KeyError:
+    """Return the error for a table that there is not, with those that there are."""
+    return KeyError(f"no table '{name}'; there are: {', '.join(tables)}")
 
 
 def _shown(

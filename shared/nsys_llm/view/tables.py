@@ -13,7 +13,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .text import counted, first_sentence, format_instant, format_value, shortened, told_apart
+from .text import (
+    counted,
+    first_sentence,
+    format_instant,
+    format_value,
+    shortened,
+    spans,
+    told_apart,
+    unquoted,
+)
 
 #: Of a name; and of all names of a row, where it has several. None is cut below the last.
 _NAME_LENGTH: Final = 64
@@ -24,6 +33,8 @@ PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "inpu
 _PROSE_LENGTH: Final = 200
 #: Likewise; of several sentences the first is shown, and never cut amid its numbers.
 ANSWERS: Final = frozenset({"answer"})
+#: Columns of ours in which names stand in backticks.
+QUOTING: Final = frozenset({"title", "reason", "told", "note"}) | ANSWERS
 #: Columns of what is made to be copied: it is never cut.
 _COPIED: Final = frozenset({"ncu"})
 _FORMULA: Final = frozenset("$\\")
@@ -215,11 +226,15 @@ def rows_html(
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
     # Headings may wrap, above numbers too: in many tables they are wider than what is below.
     heads = [_HEADING_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
+    meanings = [escape(unquoted(fields[name].meaning)) for name in columns]
     head = "".join(
-        f'<th style="{style}" title="{escape(fields[name].meaning)}">{escape(heading)}</th>'
-        for name, style, heading in zip(columns, heads, headings(fields, columns), strict=True)
+        f'<th style="{style}" title="{meaning}">{escape(heading)}</th>'
+        for style, meaning, heading in zip(heads, meanings, headings(fields, columns), strict=True)
     )
-    body = "".join("<tr>" + "".join(map(_cell_html, row, styles)) + "</tr>" for row in rows)
+    quoting = [name in QUOTING for name in columns]
+    body = "".join(
+        "<tr>" + "".join(map(_cell_html, row, styles, quoting)) + "</tr>" for row in rows
+    )
     more = all_n - len(rows)
     note = f"<p>{escape(more_rows(more, by, fields))}.</p>" if more > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
@@ -238,7 +253,7 @@ def glossary_html(fields: Mapping[str, Field]) -> str:
     rows = "".join(
         f'<tr><td style="{_TEXT_STYLE}"><code>{escape(field.name)}</code></td>'
         f"<td>{escape(field.unit or '')}</td>"
-        f'<td style="{_TEXT_STYLE}">{escape(field.meaning)}</td></tr>'
+        f'<td style="{_TEXT_STYLE}">{_prose_html(field.meaning)}</td></tr>'
         for field in fields.values()
     )
     head = "<tr><th>column</th><th>unit</th><th>meaning</th></tr>"
@@ -269,14 +284,24 @@ def _cells(values: Sequence[Any], field: Field, length: int) -> list[tuple[str, 
         return [(first_sentence(text), text) for text in whole]
     if field.name in PROSE:
         return [(shortened(text, _PROSE_LENGTH), text) for text in whole]
-    return list(zip(told_apart(whole, length), whole, strict=True))
+    plain = list(map(unquoted, whole)) if field.name in QUOTING else whole
+    shown_texts = zip(whole, plain, told_apart(plain, length), strict=True)
+    return [(text if short == bare else short, text) for text, bare, short in shown_texts]
 
 
-def _cell_html(cell: tuple[str, str], style: str) -> str:
+def _cell_html(cell: tuple[str, str], style: str, quoting: bool) -> str:
     short, whole = cell
-    title = f' title="{escape(whole)}"' if short != whole else ""
-    # Jupyter typesets what stands between dollars or after a backslash, but not in code.
+    hover = escape(unquoted(whole) if quoting else whole)
+    title = f' title="{hover}"' if short != whole else ""
     if style == _TEXT_STYLE and len(short) <= _SHORT_LENGTH:
         style = _SHORT_STYLE
-    body = f"<code>{escape(short)}</code>" if _FORMULA.intersection(short) else escape(short)
-    return f'<td style="{style}"{title}>{body}</td>'
+    return f'<td style="{style}"{title}>{_prose_html(short, quoting)}</td>'
+
+
+def _prose_html(text: str, quoting: bool = True) -> str:
+    """Return a text as HTML; names in backticks become code where it has any."""
+    # Jupyter typesets what stands between dollars or after a backslash, but not in code.
+    return "".join(
+        f"<code>{escape(part)}</code>" if code or _FORMULA.intersection(part) else escape(part)
+        for code, part in (spans(text) if quoting else [(False, text)])
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from .kernel_names import kernel_label
@@ -31,6 +31,9 @@ _UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _NAME_OR_NEXT: Final = re.compile(r"`[^`]*`|(?<=\.)(?<!\bvs\.)(\s+)(?=[A-Z`])")
 #: The first text in a range's name that is JSON, or what Python prints likewise.
 _FIRST_TEXT: Final = re.compile(r"""\s*(?:\{.*?:|\[)\s*["']([^"']+)["']""")
+#: A line of a file that lies in folders, and a part of a model as `layers.*.mlp`.
+_CODE_LINE: Final = re.compile(r"[^\s/<>]+/[^\s<>]*[^\s/<>]+\.\w+:\d+")
+_MODEL_PART: Final = re.compile(r"(?:\w+\.)+\*(?:\.[\w*]+)*")
 #: Ranks, or stretches of their numbers, that a sentence lists.
 _MOST_RANKS: Final = 4
 #: Ratios from which on a change is a factor.
@@ -185,6 +188,11 @@ def spans(prose: str) -> list[tuple[bool, str]]:
     return [(index % 2 == 1, part) for index, part in enumerate(parts) if part]
 
 
+def unquoted(prose: str) -> str:
+    """Return a text without the backticks around its names."""
+    return "".join(part for _, part in spans(prose))
+
+
 def first_sentence(text: str) -> str:
     """Return a text up to the first full stop that a new sentence follows."""
     return sentences(text)[0]
@@ -200,14 +208,28 @@ def sentences(text: str) -> list[str]:
 
 
 def shortened(name: str, length: int = 60) -> str:
-    """Return a name that fits: a long C++ name as its label, then cut in the middle."""
+    """Return a name that fits: a long C++ name as its label, then cut in the middle.
+
+    Of a line of code (`vllm/.../llama.py:673`) the file stays, of a part of a model its end.
+    """
     name = cleaned(name)
     if len(name) > length:
-        name = kernel_label(name)
+        name = next((text for text in _labels(name) if len(text) <= length), kernel_label(name))
     if len(name) <= length:
         return name
     tail = (length - 3) // 3
     return f"{name[: length - 3 - tail]}...{name[len(name) - tail :]}"
+
+
+def _labels(name: str) -> Iterator[str]:
+    """Yield shorter and shorter names of a line of code or a part of a model; of others none."""
+    if _CODE_LINE.fullmatch(name):
+        first, *_, last = name.split("/")
+        yield from (f"{first}/.../{last}", last)
+    elif _MODEL_PART.fullmatch(name):
+        while "." in name:
+            name = name.partition(".")[2]
+            yield name
 
 
 def told_apart(names: Sequence[str], length: int) -> list[str]:

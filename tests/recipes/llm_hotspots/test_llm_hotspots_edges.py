@@ -52,14 +52,6 @@ def test_the_engine_is_that_of_the_run_whatever_window_is_looked_at(tmp_path):
 
 
 @pytest.mark.slow
-def test_launches_that_were_not_traced_are_told_where_a_range_is_asked_for(tmp_path):
-    trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15)
-    tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "s"], whole=True)
-    (note,) = read_report(tmp_path / "o")["notes"]
-    assert "no API calls were traced" in note
-
-
-@pytest.mark.slow
 def test_a_report_with_copies_only_says_what_it_cannot_tell(tmp_path):
     trace = TraceBuilder().memcpy("HtoD", start_ns=1, duration_ns=4, size_bytes=8)
     tables = tables_of(tmp_path / "o", written(tmp_path, trace), whole=True)

@@ -14,6 +14,7 @@ from machine.profile_writer import write_profiles
 from machine.program import Program, Sync
 from machine.simulation import simulate
 from quick_run import quick
+from rendered import record_of
 from results import analyse, differences, read_report, read_results
 from trace_builder import TraceBuilder
 
@@ -70,6 +71,18 @@ def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(
     assert record == its
 
 
+def test_nsight_systems_lists_tables_by_their_titles_and_recipes_by_their_folders(result):
+    outputs = record_of(result)["Outputs"]
+    assert outputs["opportunities.parquet"] == "What to fix"
+    assert {f"parts/{recipe}" for recipe in PARTS} == {
+        name for name in outputs if name.startswith("parts/")
+    }
+    assert all((result / name).exists() for name in outputs)
+    assert len(set(outputs.values())) == len(outputs)
+    part = record_of(result / "parts" / "idle_gaps")["Outputs"]
+    assert part["gaps.parquet"] == "Longest gaps"
+
+
 def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):
     words = ["--only", "idle_gaps,nothing", "--output", tmp_path / "out"]
     ended = run(*words, "--input", demo / "after", recipe="llm_overview")
@@ -85,13 +98,6 @@ def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
     assert read_report(out)["report"]["answer"] == (
         "Nothing ran on a GPU. `files` says what was read."
     )
-
-
-@pytest.mark.slow
-def test_a_filter_that_leaves_nothing_is_not_said_to_be_in_order(demo, tmp_path):
-    words = ["--filter-time", "100s/101s", "--only", "idle_gaps"]
-    out = analyse(tmp_path / "out", demo / "after", *words, recipe="llm_overview")
-    assert read_report(out)["report"]["answer"].startswith("Nothing ran on a GPU in the selection")
 
 
 def working_between_steps(late_ns, *, rank=2, steps_n=8):

@@ -14,7 +14,7 @@ from machine import random_program, simulate, write_profiles
 from quick_run import quick, quick_run
 
 from nsys_llm.analyses.timeline.step_lanes import KeptRanks
-from nsys_llm.recipes.llm_overview.tables import views
+from nsys_llm.recipes.llm_overview.tables import views, whole_run
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.part import finished
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -67,7 +67,7 @@ def shown(demo):
 def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
     """Filters choose steps, and thin out no lane."""
     rows = looked(demo, *words)[0] if words else shown[0]
-    assert rows["view"].nunique() == 2
+    assert set(rows["view"]) == {0, 1, 2}
     for (_, rank, _), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
         window = f"{lane['start_ns'].min()}/{lane['end_ns'].max()}"
         wall = quick("idle_gaps", demo / f"rank{rank}.sqlite", "--filter-time", window)["wall"]
@@ -97,6 +97,48 @@ def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(sho
         low, high = spans.loc[rank]
         assert ordered["start_ns"].iloc[0] == max(begin_ns, low)
         assert ends[-1] == min(end_ns, high)
+
+
+def test_the_whole_run_is_the_steps_of_each_gpu_without_holes(shown):
+    rows, tables, _ = shown
+    run = rows[rows["view"] == 0]
+    steps = tables["step_budget/device_steps"]
+    spans = tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
+    for rank, lane in run[run["part"] == "steps"].groupby("rank"):
+        ends = lane["end_ns"].tolist()
+        assert lane["start_ns"].tolist()[1:] == ends[:-1]
+        sums, own = times_of(lane), steps[steps["rank"] == rank]
+        low, high = spans.loc[rank]
+        assert lane["start_ns"].iloc[0] == min(low, own["start_ns"].iloc[0])
+        assert ends[-1] == max(high, own["end_ns"].iloc[-1])
+        assert sums["compute"] == own["busy_compute_ns"].sum()
+        assert sums["communication"] == own["busy_communication_ns"].sum()
+        assert sums["idle"] == own["idle_ns"].sum()
+        assert lane["step"].dropna().tolist() == own["job_step"].tolist()
+    framed = run[run["part"] == "shown"].set_index("step")["duration_ns"].to_dict()
+    jobs = tables["step_budget/job_steps"].set_index("step")["wall_ns"]
+    views_shown = set(rows.loc[rows["view"] > 0, "step"])
+    assert framed == {step: jobs[step] for step in views_shown}
+    step, title = rows.loc[rows["view"] == 1, ["step", "shows"]].iloc[0]
+    assert title.startswith(f"Median: step {step} of {len(jobs)}, ")
+
+
+@pytest.mark.parametrize(("gpus_n", "steps_n"), [(1, 5000), (3, 1), (64, 1000)])
+def test_of_many_steps_of_many_gpus_some_are_joined(gpus_n, steps_n):
+    gpus = [views.GpuLane(_Numbered(n), 0, f"r{n}") for n in range(gpus_n)]
+    frame = pd.DataFrame(
+        [(gpu.rank.file, 0, step) for gpu in gpus for step in range(steps_n)],
+        columns=["file", "device_id", "job_step"],
+    )
+    frame["start_ns"], frame["end_ns"] = 10 * frame["job_step"], 10 * frame["job_step"] + 10
+    frame = frame.assign(**dict.fromkeys(whole_run._CLASSES, 2))
+    joined = whole_run._joined(frame, gpus)
+    assert sum(map(len, joined.values())) <= 2_000
+    assert len(joined) == gpus_n
+    for some in joined.values():
+        assert sum(row["steps_n"] for row in some) == steps_n
+        assert (some[0]["start_ns"], some[-1]["end_ns"]) == (0, 10 * steps_n)
+        assert sum(row["idle_ns"] for row in some) == 2 * steps_n
 
 
 OPERATIONS = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
@@ -176,4 +218,4 @@ def test_the_first_findings_are_shown_wherever_their_gpus_stand():
 
 class _Numbered:
     def __init__(self, number):
-        self.number = number
+        self.number, self.file = number, f"r{number}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_inter
 from nsys_llm.trace.timeline import RankTimeline, Track
 
 Window = tuple[int, int]
+
+#: Track and slices of the time that is left out.
+NOT_HERE: Final = "not in this file"
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,18 @@ def rank_timeline(
     wanted: Sequence[tuple[int | None, int | None]],
     most_events: int,
     others: Sequence[Track] = (),
+    *,
+    whole: bool = False,
 ) -> RankTimeline:
-    """Return the timeline of a rank in some windows.
+    """Return the timeline of a rank in some windows, or of all that was recorded if that fits.
+
+    Between its first and last window, or all that was recorded, slices say what is not there.
 
     Args:
         wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
         most_events: How many events there may be; lines of findings and paths are not counted.
         others: Lines of what is known of the rank only beside others, of the whole run.
+        whole: Whether it may be more than the windows.
     """
     trace = view.trace
     rows = Recorded.of(trace, view.op_names)
@@ -61,10 +70,15 @@ def rank_timeline(
         for start_ns, end_ns in wanted
     ]
     windows = [window for window in windows if window[0] < window[1]]
+    edges = [edge for window in windows for edge in window]
+    if whole and windows:
+        edges += [first_ns, last_ns + 1]
+        windows = [(min(edges), max(edges))] if weight.sum() <= most_events else windows
     room = windows_with_room(windows, at_ns, weight, most_events)
     if not len(room.windows_ns):
         return RankTimeline((), (), room.left_out_n)
     tracks = [
+        _absent(room.windows_ns, (min(edges), max(edges))),
         *step_track(view.steps, room.windows_ns),
         *wall_tracks(view, room.windows_ns),
         *idle_tracks(view, room.windows_ns),
@@ -80,6 +94,12 @@ def rank_timeline(
         ),
         room.left_out_n,
     )
+
+
+def _absent(windows_ns: IntArray, span: Window) -> Track:
+    """Return the line of the time that is left out."""
+    times = subtract_intervals(np.array([span]), windows_ns)
+    return Track.plain(NOT_HERE, "absent", times, (NOT_HERE,), np.zeros(len(times), np.int64))
 
 
 def windows_with_room(

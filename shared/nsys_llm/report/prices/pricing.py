@@ -15,6 +15,7 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import FEW_STEPS, LIMITS_PCT, Basis, Price
 from nsys_llm.report.prices.replays import Replays, row_by_gpu, rows_of
 from nsys_llm.report.records import Record, Tables, grouped
+from nsys_llm.report.unprofiled import Unprofiled, with_gone
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy import wall_classes as wall
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
@@ -75,14 +76,24 @@ class _Prices:
             if walls.class_ns(*gpu, wall.COMMUNICATION)
         )
         self._undivided_ns = min(undivided_ns, default=0)
+        self._unprofiled = Unprofiled(tables)
         self._is_held = any(row["verdict"] == "profiler" for row in self._verdicts.values())
 
-    def of(self, finding: Finding) -> Price | None:
-        """Return the price of a finding's change; None where it has none, or no GPU."""
+    def of(self, finding: Finding) -> tuple[Price | None, Price | None]:
+        """Return the price of a finding's change without and under the profiler, see `Unprofiled`.
+
+        None where it has none, or no GPU.
+        """
         change = finding.change
         if change is None or finding.rank is None or finding.device_id is None:
-            return finding.price
-        gpu, steps = (finding.rank, finding.device_id), self._replays.steps
+            return finding.price, finding.price
+        gpu = finding.rank, finding.device_id
+        profiled = self._profiled(gpu, change)
+        times = {name: self._walls.class_ns(*gpu, name) for name in profiled.wall_classes}
+        return self._unprofiled.price(profiled, gpu, times), profiled
+
+    def _profiled(self, gpu: Gpu, change: Change) -> Price:
+        steps = self._replays.steps
         size, span_ns = self._sizes(gpu, change)[change.kind], self._walls.span_ns(*gpu)
         limits_ns = self._walls.class_ns(*gpu, *size.wall_classes), span_ns
         bound_ns = _within(size.bound_ns, *limits_ns)
@@ -243,4 +254,8 @@ def priced(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
     if not any(finding.change for finding in every):
         return every
     prices = _Prices(tables)
-    return [replace(finding, price=prices.of(finding)) for finding in every]
+    both = [prices.of(finding) for finding in every]
+    return with_gone(
+        (replace(finding, price=price), profiled)
+        for finding, (price, profiled) in zip(every, both, strict=True)
+    )

@@ -1,14 +1,9 @@
-"""The demo: makes a rank set, analyzes it, and says where to read on. install.py runs it.
-
-python -m nsys_llm.install.demo_command nsys-llm-demo
-"""
+"""`nsys-llm demo [FOLDER]`: makes a rank set, analyzes it, and says where to read on."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -23,13 +18,13 @@ _COMMAND: Final = "overview"
 _RECIPE: Final = "llm_overview"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m nsys_llm.install.demo_command")
-    parser.add_argument("folder", type=Path, help="where the traces and the results go")
-    parser.add_argument("--commands", default="", help="what stands before our command to run it")
-    given = parser.parse_args(arguments)
-    folder: Path = given.folder
+def demo(folder: Path, commands: str) -> int:
+    """Run the demo and return the exit code.
+
+    Args:
+        folder: Where the profiles and the results go.
+        commands: What stands before our command to run it.
+    """
     try:
         _write(folder)
     except OSError as error:
@@ -37,18 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(ExitCode.BAD_INPUT)
     results = folder / _RECIPE
     words = [_COMMAND, str(folder / "baseline"), "--output", str(results)]
-    print(f"demo: {given.commands}nsys-llm {' '.join(words)}\n", flush=True)
+    print(f"demo: {commands}nsys-llm {' '.join(words)}\n", flush=True)
     # A result of ours is replaced, another folder of that name refused by the command itself.
     code = cli.main([*words, "--force-overwrite"])
     if code == 0:
         print(f"\ndemo: read the report:   {results / MARKDOWN_NAME}")
         if (results / NOTEBOOK_NAME).is_file():
-            print(
-                f"demo: open the notebook: {_opened_with(given.commands)}{results / NOTEBOOK_NAME}"
-            )
+            print(f"demo: open the notebook: {_opened_with(commands)}{results / NOTEBOOK_NAME}")
         if (folder / "after_fix").is_dir():
             sides = f"--baseline {folder / 'baseline'} --input {folder / 'after_fix'}"
-            print(f"demo: compare two runs:  {given.commands}nsys-llm trace_diff {sides}")
+            print(f"demo: compare two runs:  {commands}nsys-llm trace_diff {sides}")
     return code
 
 
@@ -70,7 +63,3 @@ def _write(folder: Path) -> None:
         made = Path(work) / "made"
         write_demo(made)
         made.rename(folder)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

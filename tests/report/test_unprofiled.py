@@ -1,0 +1,109 @@
+"""--unprofiled-step: a job and the same one with a cost for each launch are said to be alike."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command_line import run
+from quick_run import quick
+from trace_builder import TraceBuilder
+
+from nsys_llm.taxonomy.wall_classes import IDLE
+
+KERNELS_N, STEPS_N, KERNEL_NS = 20, 30, 10_000
+
+
+def job(gap_ns, cost_ns, kernel_ns=KERNEL_NS):
+    """Return a rank whose host launches each kernel when the one before has ended."""
+    trace, at_ns = TraceBuilder(), 10_000
+    for step in range(STEPS_N):
+        begin_ns = at_ns
+        for _ in range(KERNELS_N):
+            launch = at_ns + gap_ns - 100 + cost_ns - 1_000, at_ns + gap_ns - 100 + cost_ns
+            start_ns = at_ns + gap_ns + cost_ns
+            trace.kernel("gemm", start_ns=start_ns, duration_ns=kernel_ns, launch=launch)
+            at_ns = start_ns + kernel_ns
+        trace.nvtx(f"step {step}", begin_ns, at_ns - kernel_ns + 50)
+    return trace
+
+
+def written(trace, folder, name):
+    return trace.write_sqlite(folder / f"{name}.sqlite")
+
+
+def times(tables, column="time_ns"):
+    return tables["wall"].groupby("wall_class")[column].sum()
+
+
+@pytest.mark.parametrize(("gap_ns", "cost_ns"), [(1_500, 2_000), (4_000, 1_000), (1_200, 0)])
+def test_what_is_left_is_the_job_without_the_cost(tmp_path, gap_ns, cost_ns):
+    step_ns = KERNELS_N * (KERNEL_NS + gap_ns)
+    truth = quick("step_budget", written(job(gap_ns, 0), tmp_path, "plain"))
+    path = written(job(gap_ns, cost_ns), tmp_path, "profiled")
+    tables = quick("step_budget", path, "--unprofiled-step", f"{step_ns}ns")
+    left, plain = times(tables, "unprofiled_ns"), times(truth)
+    for name in plain.index:
+        assert left[name] == pytest.approx(plain[name], rel=0.01, abs=STEPS_N * 100)
+    profiled = quick("step_budget", path)
+    gains = [
+        some["findings"][some["findings"]["kind"] != "capture"].set_index("rule")["gain_pct"]
+        for some in (truth, tables, profiled)
+    ]
+    for rule, gain_pct in gains[0].items():
+        # Each cause of idle time loses alike: of the host, which has all of the cost, too little.
+        assert gain_pct - 0.1 <= gains[1][rule] <= gains[2][rule] + 0.1
+        assert cost_ns == 0 or gains[1][rule] < gains[2][rule]
+
+
+def test_the_rule_says_factor_and_cost_of_a_launch(tmp_path):
+    path = written(job(100, 2_000), tmp_path, "profiled")
+    tables = quick("step_budget", path, "--unprofiled-step", f"{KERNELS_N * (KERNEL_NS + 100)}ns")
+    rows = tables["findings"].set_index("rule")
+    assert rows.loc["unprofiled_step", "title"] == (
+        "Under the profiler steps take 1.20 times as long, 2 us more for each GPU operation"
+    )
+    gone = rows[rows["severity"].isna() & (rows["kind"] == "performance")]
+    assert len(gone)
+    for title in gone["title"]:
+        assert title in rows.loc["unprofiled_step", "details"]
+
+
+def test_beyond_idle_time_all_else_is_less_alike(tmp_path):
+    path = written(job(1_200, 0), tmp_path, "profiled")
+    half_ns = KERNELS_N * (KERNEL_NS + 1_200) // 2
+    tables = quick("step_budget", path, "--unprofiled-step", f"{half_ns}ns")
+    left = times(tables, "unprofiled_ns")
+    assert left[IDLE] == 0
+    assert left.sum() == pytest.approx(times(tables).sum() / 2, rel=0.001)
+
+
+def test_a_step_that_takes_no_longer_changes_nothing(tmp_path):
+    path = written(job(4_000, 0), tmp_path, "plain")
+    tables = quick("step_budget", path, "--unprofiled-step", "1s")
+    assert times(tables, "unprofiled_ns").to_dict() == times(tables).to_dict()
+    rows = tables["findings"].set_index("rule")
+    assert "no longer" in rows.loc["unprofiled_step", "title"]
+    plain = quick("step_budget", path)["findings"].set_index("rule")
+    assert rows.loc[plain.index, "gain_ns"].equals(plain["gain_ns"])
+
+
+def test_without_the_option_nothing_is_said(tmp_path):
+    tables = quick("step_budget", written(job(100, 2_000), tmp_path, "a"))
+    assert tables["wall"]["unprofiled_ns"].isna().all()
+    assert "unprofiled_step" not in set(tables["findings"]["rule"])
+
+
+@pytest.mark.slow
+def test_the_first_screen_says_it(tmp_path):
+    path = written(job(100, 2_000), tmp_path, "profiled")
+    step_ns = KERNELS_N * (KERNEL_NS + 100)
+    done = run(
+        *("--input", path, "--output", tmp_path / "o", "--unprofiled-step", f"{step_ns}ns"),
+        recipe="llm_overview",
+    )
+    printed = " ".join(" ".join(done.printed).split())
+    assert "trust Under the profiler steps take 1.20 times as long, 2 us more" in printed
+    assert "nothing left without the profiler: " in printed
+    report = json.loads((tmp_path / "o" / "report.json").read_text())
+    assert report["options"]["unprofiled_step"] == step_ns
