@@ -15,7 +15,7 @@ from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted
 
-_UNREAD = "{} of the inputs left out; waiting for them is not told from transfer"
+_UNREAD = "{} of the inputs left out; waiting for them counts as transfer"
 
 if TYPE_CHECKING:
     from nsys_llm.report.part import Part
