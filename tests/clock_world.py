@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
+from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matched import (
     MatchedCollectives,
     communicator,
@@ -137,7 +137,7 @@ class ClockWorld:
                 for (owner, stream), kept in sorted(self.kept.items())
                 if owner == rank and kept.any()
             )
-        return match_collectives(CollectivesPartial(parts), ranks, {"disable_alignment": False})
+        return match_collectives(parts, ranks, {"disable_alignment": False})
 
 
 def matched_waits(collectives: MatchedCollectives) -> dict[tuple[str, int], int]:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report import run_texts
-from nsys_llm.run.worker import load_analysis
+from nsys_llm.report.analysis import load_rules
 from nsys_llm.view.text import (
     format_bytes,
     format_count,
@@ -160,7 +160,7 @@ def _numbers(clause: str, evidence: Sequence[Mapping[str, Any]]) -> Iterator[str
 @cache
 def _literals(rule: str) -> frozenset[str]:
     """Return the numbers that a rule's own texts have, as limits do."""
-    every = [run_texts.RULES, *(load_analysis(recipe).rules for recipe in recipe_names())]
+    every = [run_texts.RULES, *(load_rules(recipe) for recipe in recipe_names())]
     texts = [
         text
         for rules in every

@@ -13,32 +13,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.wall.of_matched import (
-    collectives,
-    prepare,
-    rank_verdicts,
-    wall_details,
-)
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
-from .findings.texts import RULES
-from .partials import CommPartial, merged
+from .partials import CommPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
     partial=CommPartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
     answer=answer,
     caveats=caveats,
-    prepare=prepare,
-    rank_verdicts=rank_verdicts,
-    wall_details=wall_details,
-    matches_collectives=True,
-    collectives=collectives,
 )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from nsys_llm.analyses.collectives.lanes import merged_collectives
-from nsys_llm.analyses.wall.of_matched import CommunicationPartial
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.analyses.partial import CommunicationPartial
 
 from .per_rank.sizes import RankCalls
 from .per_rank.steps import CommDevice
@@ -26,20 +23,4 @@ class RankComm:
     calls: RankCalls
 
 
-@dataclass(frozen=True)
-class CommPartial(CommunicationPartial):
-    """Many ranks.
-
-    Attributes:
-        ranks: What else is known of each rank that has some.
-    """
-
-    ranks: Mapping[RankKey, RankComm] = field(default_factory=dict)
-
-
-def merged(parts: Sequence[CommPartial]) -> CommPartial:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    return CommPartial(
-        collectives=merged_collectives([part.collectives for part in parts]),
-        ranks={key: rank for part in parts for key, rank in part.ranks.items()},
-    )
+CommPartial = CommunicationPartial[RankComm]

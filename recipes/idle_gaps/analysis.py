@@ -19,25 +19,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
-from .findings.texts import RULES
-from .partials import IdlePartial, merged
+from .partials import IdlePartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import wall_details
 
 ANALYSIS: Final = Analysis(
     partial=IdlePartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
-    rank_verdicts=lambda _partial, job, _options: judged(job),
     answer=answer,
     caveats=caveats,
-    wall_details=wall_details,
 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.analyses.device.gap_sums import GapSums
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.capture.unrecorded import LostWork
-from nsys_llm.numeric.distributions import HistogramByName, Spread
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.by_rank import merged_ranks
+from nsys_llm.report.wall import idle_details
 from nsys_llm.trace.host_part import HostPart
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.wall import WallDetails, Walls
 
 from .per_rank.gap_rows import GapRow
 
@@ -131,20 +133,20 @@ class RankIdle:
 
 
 @dataclass(frozen=True)
-class IdlePartial:
+class IdlePartial(Partial[RankIdle]):
     """Many ranks.
 
     Attributes:
         pattern_lengths: How often a gap of each pattern had which length, over all ranks.
     """
 
-    ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
-    pattern_lengths: HistogramByName = field(default_factory=HistogramByName)
+    pattern_lengths: ByKey = field(default_factory=ByKey)
 
-
-def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
-    """Join partials of distinct ranks; associative and commutative."""
-    return IdlePartial(
-        merged_ranks(part.ranks for part in parts),
-        HistogramByName.merge([part.pattern_lengths for part in parts]),
-    )
+    def wall_details(self, _walls: Walls, _options: Mapping[str, Any]) -> WallDetails:
+        """Return the idle time of each device by cause."""
+        return {
+            (key, device.device_id): idle_details(device.sums.time_ns)
+            for key, rank in self.ranks.items()
+            for device in rank.devices
+            if device.sums is not None
+        }

@@ -15,23 +15,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
-from .findings.texts import RULES
-from .partials import HotspotsPartial, merged
+from .partials import HotspotsPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
     partial=HotspotsPartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
-    rank_verdicts=lambda _partial, job, _options: judged(job),
     answer=answer,
     caveats=caveats,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.analyses.device.overlap import DeviceOverlap
-from nsys_llm.numeric.distributions import HistogramByName
-from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.analyses.partial import Partial
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from .extras.rank import RankExtras
@@ -70,7 +71,7 @@ RankRows = Sequence[tuple[Rank, RankHotspots]]
 
 
 @dataclass(frozen=True)
-class HotspotsPartial:
+class HotspotsPartial(Partial[RankHotspots]):
     """Many ranks.
 
     Attributes:
@@ -80,19 +81,6 @@ class HotspotsPartial:
         api_durations: How often a call of each API function took how long.
     """
 
-    ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
-    kernels: HistogramByName = field(default_factory=HistogramByName)
+    kernels: ByKey = field(default_factory=ByKey)
     all_names: tuple[str, ...] = ()
-    api_durations: HistogramByName = field(default_factory=HistogramByName)
-
-
-def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
-    all_names = tuple(sorted({name for part in parts for name in part.all_names}))
-    return HotspotsPartial(
-        ranks,
-        HistogramByName.merge([part.kernels for part in parts]),
-        all_names,
-        HistogramByName.merge([part.api_durations for part in parts]),
-    )
+    api_durations: ByKey = field(default_factory=ByKey)

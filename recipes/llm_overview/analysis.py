@@ -13,31 +13,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.analyses.partial import Composite
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
-from .findings.texts import RULES
-from .partials import OverviewPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 from .tables.timeline import timeline
-from .tables.wall import rank_verdicts, wall_details
 
 ANALYSIS: Final = Analysis(
-    partial=OverviewPartial,
+    partial=Composite,
     map_rank=map_rank,
-    merge=merged,
-    is_composite=True,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
     answer=answer,
     caveats=caveats,
-    wall_details=wall_details,
-    rank_verdicts=rank_verdicts,
-    matches_collectives=True,
     screen=screen,
-    kernels_bound=lambda tables: next(iter(tables["recipes"]["kernels_bound"].dropna()), None),
     timeline=timeline,
 )

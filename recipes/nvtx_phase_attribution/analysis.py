@@ -15,25 +15,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
+from nsys_llm.report.screen import Screen
 
 from .findings.answer import answer, caveats, findings, headline
-from .findings.texts import RULES
-from .partials import PhasePartial, merged
-from .per_rank.rank import map_rank, missing_ranges
+from .partials import PhasePartial
+from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
     partial=PhasePartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
-    rank_verdicts=lambda _partial, job, _options: judged(job),
     answer=answer,
     caveats=caveats,
-    headline=headline,
-    missing_ranges=missing_ranges,
+    screen=lambda tables: Screen(lines=tuple(headline(tables))),
 )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nsys_llm.trace.by_rank import merged_ranks
+from nsys_llm.analyses.partial import Partial
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.ranges import RangeSums
 from .per_rank.steps import StepRows
-from .per_rank.sums_by_key import SumsByKey
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class RankPhases:
         parts: Kernels by part of the model, see `per_rank/model_parts.py`.
     """
 
-    phases: SumsByKey
+    phases: ByKey
     ranges: RangeSums
     steps: StepRows | None
-    idle: SumsByKey
-    attribution: SumsByKey
+    idle: ByKey
+    attribution: ByKey
     missing: Mapping[str, tuple[int, int]]
     marks: RangeCounts
-    parts: SumsByKey
+    parts: ByKey
 
 
 @dataclass(frozen=True)
-class PhasePartial:
+class PhasePartial(Partial[RankPhases]):
     """Many ranks.
 
     Attributes:
@@ -57,15 +57,9 @@ class PhasePartial:
             the engine.
     """
 
-    ranks: Mapping[RankKey, RankPhases] = field(default_factory=dict)
-    kernels: SumsByKey = field(default_factory=SumsByKey)
+    kernels: ByKey = field(default_factory=ByKey)
     all_names: tuple[str, ...] = ()
 
-
-def merged(parts: Sequence[PhasePartial]) -> PhasePartial:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    return PhasePartial(
-        ranks=merged_ranks(part.ranks for part in parts),
-        kernels=SumsByKey.merge([part.kernels for part in parts]),
-        all_names=tuple(sorted({name for part in parts for name in part.all_names})),
-    )
+    def missing_ranges(self, rank: RankKey) -> Mapping[str, tuple[int, int]]:
+        """Return the operations of a rank that lie in no range, and their time, by kind."""
+        return self.ranks[rank].missing

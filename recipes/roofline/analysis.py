@@ -14,25 +14,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.ranks.judge import judged
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.report.analysis import Analysis
-from nsys_llm.trace.by_rank import ByRank
 
-from .findings.answer import answer, caveats, findings, headline, kernels_bound
-from .findings.texts import RULES
+from .findings.answer import answer, caveats, findings, screen
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=ByRank,
+    partial=Partial,
     map_rank=map_rank,
-    merge=ByRank.merged,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
-    rank_verdicts=lambda _partial, job, _options: judged(job),
     answer=answer,
     caveats=caveats,
-    kernels_bound=kernels_bound,
-    headline=headline,
+    screen=screen,
 )

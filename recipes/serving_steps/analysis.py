@@ -14,14 +14,12 @@ profiler, and so do all coefficients.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
+from nsys_llm.report.screen import Screen
 
 from .findings.answer import answer, caveats, findings, headline
-from .findings.texts import RULES
 from .partials import ServingPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
@@ -29,13 +27,9 @@ from .tables.tabulation import tabulate
 ANALYSIS: Final = Analysis(
     partial=ServingPartial,
     map_rank=map_rank,
-    merge=ServingPartial.merged,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
-    rank_verdicts=lambda _partial, job, _options: judged(job),
-    with_verdicts=lambda partial, verdicts: replace(partial, verdicts=verdicts),
     answer=answer,
     caveats=caveats,
-    headline=headline,
+    screen=lambda tables: Screen(lines=tuple(headline(tables))),
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.by_rank import ByRank, merged_ranks
 
 
 @dataclass(frozen=True)
@@ -51,13 +50,4 @@ class RankServing:
     served: ServedSteps | None = None
 
 
-@dataclass(frozen=True)
-class ServingPartial(ByRank[RankServing]):
-    """Many ranks, and once these are merged what was judged of them."""
-
-    verdicts: Sequence[RankVerdict] = ()
-
-    @classmethod
-    def merged(cls, parts: Sequence[ByRank[RankServing]]) -> ServingPartial:
-        """Join partials of distinct ranks; associative and commutative."""
-        return cls(merged_ranks(part.ranks for part in parts))
+ServingPartial = Partial[RankServing]

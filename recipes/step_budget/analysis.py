@@ -16,30 +16,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.wall.of_matched import collectives, prepare, rank_verdicts
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats
 from .findings.on_path import findings
-from .findings.texts import RULES
-from .partials import BudgetPartial, merged
+from .partials import BudgetPartial
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import wall_details, with_verdicts
 
 ANALYSIS: Final = Analysis(
     partial=BudgetPartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
     answer=answer,
     caveats=caveats,
-    prepare=prepare,
-    rank_verdicts=rank_verdicts,
-    with_verdicts=with_verdicts,
-    wall_details=wall_details,
-    matches_collectives=True,
-    collectives=collectives,
 )

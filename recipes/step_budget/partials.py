@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.lanes import merged_collectives
 from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
-from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.analyses.partial import CommunicationPartial
 from nsys_llm.analyses.steps.steps import Beside
-from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.by_rank import merged_ranks
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.report.wall import idle_details
 from nsys_llm.trace.steps import StepKind
+from nsys_llm.trace.wall import WallDetails, Walls, joined_details
 
 from .per_rank.repeated_copies import RepeatedCopies
 from .per_rank.windows import Windows
@@ -116,20 +114,15 @@ class RankBudget:
 
 
 @dataclass(frozen=True)
-class BudgetPartial(CommunicationPartial):
-    """Many ranks.
+class BudgetPartial(CommunicationPartial[RankBudget]):
+    """Many ranks."""
 
-    Attributes:
-        verdicts: What is told of each GPU beside its peers, once that is judged.
-    """
-
-    ranks: Mapping[RankKey, RankBudget] = field(default_factory=dict)
-    verdicts: Sequence[RankVerdict] = ()
-
-
-def merged(parts: Sequence[BudgetPartial]) -> BudgetPartial:
-    """Join partials of distinct ranks; associative and commutative."""
-    return BudgetPartial(
-        collectives=merged_collectives([part.collectives for part in parts]),
-        ranks=merged_ranks(part.ranks for part in parts),
-    )
+    def wall_details(self, walls: Walls, options: Mapping[str, Any]) -> WallDetails:
+        """Return what is known of the idle time and the communication of each device."""
+        idle = {
+            (key, device.device_id): idle_details(device.idle_ns)
+            for key, budget in self.ranks.items()
+            for device in budget.devices
+            if device.idle_ns is not None
+        }
+        return joined_details([idle, super().wall_details(walls, options)])

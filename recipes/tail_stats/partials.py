@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.collectives.lanes import merged_collectives
-from nsys_llm.analyses.collectives.profiler import HeldDevices, merged_held
-from nsys_llm.analyses.wall.of_matched import CommunicationPartial
+from nsys_llm.analyses.collectives.profiler import HeldDevices
+from nsys_llm.analyses.partial import CommunicationPartial
 
-from .per_rank.kernels import KernelTails, merged_kernels
+from .per_rank.kernels import KernelTails
 
 
 @dataclass(frozen=True)
-class TailPartial(CommunicationPartial):
+class TailPartial(CommunicationPartial[None]):
     """Many ranks; integers and strings only.
 
     Attributes:
@@ -22,13 +20,4 @@ class TailPartial(CommunicationPartial):
     """
 
     kernels: KernelTails = field(default_factory=KernelTails)
-    held: HeldDevices = field(default_factory=HeldDevices)
-
-
-def merged(parts: Sequence[TailPartial]) -> TailPartial:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    return TailPartial(
-        kernels=merged_kernels([part.kernels for part in parts]),
-        collectives=merged_collectives([part.collectives for part in parts]),
-        held=merged_held([part.held for part in parts]),
-    )
+    held: HeldDevices = field(default_factory=dict)

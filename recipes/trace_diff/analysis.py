@@ -21,22 +21,15 @@ from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats
 from .findings.changes import findings
-from .findings.texts import RULES
-from .partials import DiffPartial, merged
+from .partials import DiffPartial
 from .per_rank.rank import map_rank
-from .tables.collectives import prepare, wall_details
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
     partial=DiffPartial,
     map_rank=map_rank,
-    merge=merged,
     tabulate=tabulate,
     findings=findings,
-    rules=RULES,
     answer=answer,
     caveats=caveats,
-    prepare=prepare,
-    wall_details=wall_details,
-    matches_collectives=True,
 )

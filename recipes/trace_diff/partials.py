@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import add
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
+from nsys_llm.analyses.partial import Partial
+from nsys_llm.analyses.wall.communication_split import communication_details
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.wall import idle_details
 from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
-from nsys_llm.trace.by_rank import merged_ranks
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.wall import WallDetails, Walls, joined_details
 
-from .per_rank.operations import Key, MoveSums, none
 from .per_rank.step_walls import StepWalls
-
-Name = TypeVar("Name", bound=Hashable)
-#: Calls or operations that start in the window, and ns in them inside of it, by name.
-NamedSums = dict[str, tuple[int, ...]]
-
-
-def added(rows: Iterable[tuple[Name, tuple[int, ...]]]) -> dict[Name, tuple[int, ...]]:
-    """Add amounts up by key; of one key all rows have as many."""
-    sums: dict[Name, tuple[int, ...]] = {}
-    for key, amounts in rows:
-        before = sums.get(key)
-        sums[key] = amounts if before is None else tuple(map(add, before, amounts))
-    return sums
-
-
-def by_name(
-    names: Sequence[Name], calls_n: IntArray, total_ns: IntArray
-) -> dict[Name, tuple[int, ...]]:
-    """Add up numbers and times, both of shape (names,), by name; a name may occur twice."""
-    return added(zip(names, zip(calls_n.tolist(), total_ns.tolist(), strict=True), strict=True))
 
 
 @dataclass(frozen=True)
@@ -86,8 +67,11 @@ class RankSums:
     """One rank.
 
     Attributes:
-        apis: CUDA API calls by function.
-        phases: GPU time by phase.
+        moves: Copies and fills by packed code (see `nsys_llm.taxonomy.cuda_codes.MoveKind`): those
+            that start in the window, ns in them inside of it, and bytes of the first as far as
+            sizes are recorded.
+        apis: CUDA API calls by function: how many, and ns, likewise.
+        phases: Operations and GPU time by phase.
         walls: Where the time of its full steps went.
         nameless: The same of graph replays or periods of kernels, where steps are ranges.
         whole: The same of the windows as a whole, where there are steps.
@@ -98,9 +82,9 @@ class RankSums:
         unrecorded_n: Launches whose work is not in the report.
     """
 
-    moves: MoveSums
-    apis: NamedSums
-    phases: NamedSums
+    moves: ByKey
+    apis: ByKey
+    phases: ByKey
     devices: tuple[DeviceSums, ...]
     walls: StepWalls
     nameless: StepWalls | None
@@ -117,58 +101,51 @@ class SidePart:
     """The ranks of one side.
 
     Attributes:
-        keys: Kernels by name and configuration over all ranks, sorted.
-        total_ns: Shape (keys,), time inside the window.
-        counts: How often which duration; groups are positions in `keys`.
+        kernels: By name and configuration (`per_rank.operations.Key`): `total_ns`, time inside the
+            window, and how often which duration.
         calls: How often a CUDA call that waits for nothing took how long.
         ranges: The same of an NVTX range without a CUDA call.
         matched: The collectives of its ranks, once all are merged; None before.
     """
 
     ranks: Mapping[RankKey, RankSums] = field(default_factory=dict)
-    keys: tuple[Key, ...] = ()
-    total_ns: IntArray = field(default_factory=none)
-    counts: ValueCounts = field(default_factory=ValueCounts.empty)
-    calls: HistogramByName = field(default_factory=HistogramByName)
-    ranges: HistogramByName = field(default_factory=HistogramByName)
+    kernels: ByKey = field(default_factory=ByKey)
+    calls: ByKey = field(default_factory=ByKey)
+    ranges: ByKey = field(default_factory=ByKey)
     matched: MatchedCollectives | None = None
+
+    def match(self, ranks: Sequence[Rank], options: Mapping[str, Any]) -> MatchedCollectives:
+        """Return the collectives of its ranks, of those or of all; they are matched once."""
+        if self.matched is not None:
+            return self.matched
+        lanes = {key: sums.lanes for key, sums in self.ranks.items() if sums.lanes}
+        selected = [rank for rank in ranks if rank.key in self.ranks]
+        return match_collectives(lanes, selected, options)
 
 
 @dataclass(frozen=True)
-class DiffPartial:
+class DiffPartial(Partial[None]):
     """All sides; see `nsys_llm.trace.rank_sets`."""
 
     sides: Mapping[str, SidePart] = field(default_factory=dict)
 
-
-def merged(parts: Sequence[DiffPartial]) -> DiffPartial:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    sides = sorted({side for part in parts for side in part.sides})
-    return DiffPartial(
-        {
-            side: _merged_side([part.sides[side] for part in parts if side in part.sides])
-            for side in sides
+    def prepared(self, ranks: Sequence[Rank], options: Mapping[str, Any]) -> DiffPartial:
+        """Match the collectives of each side, for the wall split and all tables."""
+        sides = {
+            side: replace(part, matched=part.match(ranks, options))
+            for side, part in self.sides.items()
         }
-    )
+        return replace(self, sides=sides)
 
-
-def _merged_side(parts: Sequence[SidePart]) -> SidePart:
-    keys = tuple(sorted({key for part in parts for key in part.keys}))
-    place = {key: index for index, key in enumerate(keys)}
-    total_ns = np.zeros(len(keys), dtype=np.int64)
-    counts = []
-    for part in parts:
-        code = np.array([place[key] for key in part.keys], dtype=np.int64)
-        total_ns[code] += part.total_ns
-        if part.counts.group.size:
-            counts.append(
-                ValueCounts(code[part.counts.group], part.counts.value, part.counts.count)
-            )
-    return SidePart(
-        merged_ranks(part.ranks for part in parts),
-        keys,
-        total_ns,
-        ValueCounts.merge(counts),
-        HistogramByName.merge([part.calls for part in parts]),
-        HistogramByName.merge([part.ranges for part in parts]),
-    )
+    def wall_details(self, walls: Walls, _options: Mapping[str, Any]) -> WallDetails:
+        """Return what is known of the classes of each device of each side."""
+        parts = self.sides.values()
+        idle = {
+            (key, device.device_id): idle_details(device.idle_ns)
+            for part in parts
+            for key, sums in part.ranks.items()
+            for device in sums.devices
+            if device.idle_ns is not None
+        }
+        met = [communication_details(part.matched, walls) for part in parts if part.matched]
+        return joined_details([idle, *met])

@@ -16,7 +16,7 @@ def by_cause(folder, program):
     """Return whom the findings on time of all recipes blame, and the overview."""
     write_profiles(simulate(program), folder)
     done = quick_run("llm_overview", folder)
-    shown = [finding for part in done.partial.values() for finding in part.report.opportunities]
+    shown = [finding for part in done.parts.values() for finding in part.report.opportunities]
     return {finding.cause: finding for finding in shown if finding.cause is not None}
 
 

@@ -37,7 +37,7 @@ def judged(*paths):
 
 def judged_run(done):
     tables = run_tables(done)
-    for recipe, part in done.partial.items():
+    for recipe, part in done.parts.items():
         check_findings(part.report.findings, part.tables)
         _check_wall(part.tables["wall"], tables["wall"])
         tables |= {f"{recipe}/{name}": table for name, table in part.tables.items()}
@@ -132,12 +132,12 @@ def test_real_reports(nsys, traces, tmp_path, stem):
 def test_how_slow_a_rank_is_reads_alike_in_all_recipes(baseline):
     matches = [
         re.search(r"GPU is slow: compute ([\d.]+ %) longer", finding.title)
-        for part in baseline.partial.values()
+        for part in baseline.parts.values()
         for finding in part.report.findings
     ]
     percents = [match[1] for match in matches if match]
     # comm_stats writes of stages alone.
-    assert len(percents) == len(baseline.partial) - 1
+    assert len(percents) == len(baseline.parts) - 1
     assert len(set(percents)) == 1
 
 

@@ -31,7 +31,7 @@ def by_a_tree(seed, parts, recipe):
         chance.shuffle(waiting)
         n = chance.randint(2, 3)
         nothing = [map_profiles([], recipe=recipe, options={})] * chance.randint(0, 1)
-        waiting = [*waiting[n:], merge_results([*waiting[:n], *nothing], recipe=recipe)]
+        waiting = [*waiting[n:], merge_results([*waiting[:n], *nothing])]
     return waiting[0]
 
 

@@ -32,7 +32,7 @@ def checked(run):
     tables = run_tables(run)
     items, wall = tables["opportunities"], tables["wall"]
     findings = all_findings(run, tables)
-    parts = {name: part.tables for name, part in run.partial.items()}
+    parts = {name: part.tables for name, part in run.parts.items()}
     for row in items.to_dict("records"):
         check_item(row, wall, parts)
     in_order(items)
@@ -43,7 +43,7 @@ def checked(run):
     named = causes["cause"].isin(["kernels", "copies", "wait", "place"])
     causes.loc[~named, "cause_detail"] = None
     assert not causes.duplicated().any(), causes
-    for part in run.partial.values():
+    for part in run.parts.values():
         rows = part.tables["findings"]
         rows = rows[rows["kind"] == "performance"]
         in_order(rows)

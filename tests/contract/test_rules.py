@@ -11,19 +11,19 @@ import pytest
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report import capture_texts, run_findings, run_texts
+from nsys_llm.report.analysis import load_rules
 from nsys_llm.report.findings import SCOPES, SEVERITIES
 from nsys_llm.report.price import Price
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rank_findings import STAGE_RULES
 from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
-from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 
 ROOT = Path(__file__).parents[2]
 #: Rules of each recipe, and the modules that fire them.
 BOOKS = {
     recipe: (
-        load_analysis(recipe).rules,
+        load_rules(recipe),
         sorted((ROOT / "recipes" / recipe / "findings").glob("*.py")),
     )
     for recipe in recipe_names()

@@ -13,9 +13,9 @@ from title_claims import check_title, false_numbers, recomputed
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.report.analysis import load_rules
 from nsys_llm.report.findings import Evidence, Finding, claim, evidence_of, finding_record
 from nsys_llm.report.rules import OURS, Rule
-from nsys_llm.run.worker import load_analysis
 
 RULE = Rule(
     "of_a_rank",
@@ -127,9 +127,7 @@ def check_report(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
 
 def test_few_titles_have_no_number():
     """A title without one names its subject; more of them would be more that nobody can check."""
-    rules = {
-        rule.id: rule for recipe in recipe_names() for rule in load_analysis(recipe).rules.values()
-    }
+    rules = {rule.id: rule for recipe in recipe_names() for rule in load_rules(recipe).values()}
     numberless = {
         name for name, rule in rules.items() if not any(f"_{unit}" in rule.title for unit in UNITS)
     }

@@ -54,8 +54,9 @@ def test_what_is_planted_is_told(name, tmp_path):
     ("name", "title"),
     [
         ("throttling", "Rank 2's GPU is slow from step 15 of 30 on: compute "),
+        ("all_slower", "On all 4 GPUs compute takes 30.5 % longer from step 18 of 30 on"),
         ("recompiled", "all 4 ranks in step 19: compilation (`convert_frame`)"),
-        ("collections_in_turns", "in turns (8 steps each): pauses in `prepare`: about "),
+        ("collections_in_turns", "Ranks 0-3 in turns (8 steps each): pauses in `prepare`: about "),
     ],
 )
 def test_the_first_words_say_when(name, title, tmp_path):

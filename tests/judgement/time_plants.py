@@ -64,6 +64,30 @@ def throttling(dice: Random, ranks_n: int, steps_n: int, *, fault: bool) -> Plan
     return _slow_steps(dice, ranks_n, steps_n, pcts, fault=fault), Truth("from", (rank,), at)
 
 
+def all_slower(dice: Random, ranks_n: int, steps_n: int, *, fault: bool) -> Plant:
+    """The kernels of all ranks take longer from a step on."""
+    at = dice.randrange(steps_n // 3, 2 * steps_n // 3)
+    pcts = {(rank, step): 130 for rank in range(ranks_n) for step in range(at, steps_n)}
+    return _slow_steps(dice, ranks_n, steps_n, pcts, fault=fault), Truth("from", (), at)
+
+
+def larger_batches(dice: Random, ranks_n: int, steps_n: int, *, fault: bool) -> Plant:
+    """From a step on, kernels of all ranks have more blocks, and take longer for it."""
+    at = dice.randrange(steps_n // 3, 2 * steps_n // 3)
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        if not fault or step < at:
+            return layers(make)
+        return [
+            replace(item, work=replace(item.work, blocks=13 * item.work.blocks // 10 + 1))
+            if isinstance(work := getattr(item, "work", None), Work) and work.kind == "kernel"
+            else item
+            for item in _slow(make, 130)
+        ]
+
+    return _job(dice, body, ranks_n, steps_n), Truth("steady")
+
+
 def one_after_other(dice: Random, ranks_n: int, steps_n: int, *, fault: bool) -> Plant:
     """Two ranks are slow, one after the other."""
     ranks, part = tuple(dice.sample(range(ranks_n), 2)), steps_n // 3
@@ -180,6 +204,8 @@ PLANTS: Final = {
     plant.__name__: plant
     for plant in (
         throttling,
+        all_slower,
+        larger_batches,
         one_after_other,
         growing_loader,
         recompiled,

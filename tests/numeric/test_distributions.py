@@ -19,6 +19,7 @@ from nsys_llm.numeric.distributions import (
     interpolate,
     sample_std,
 )
+from nsys_llm.numeric.stacking import stacked
 
 GROUPS_N = 4
 
@@ -171,12 +172,12 @@ def test_the_largest_packed_value_and_group_are_not_mixed_up_with_their_neighbou
 
 def test_groups_are_taken_and_joined_in_the_order_asked_for():
     first, two = counts([(0, 3), (1, 8), (1, 8)]), counts([(0, 5)])
-    moments = Moments.joined([first.moments(2), two.moments(1)])
+    moments = stacked(Moments, [first.moments(2), two.moments(1)])
     assert moments.total.tolist() == [3, 16, 5]
     taken = moments.take(np.array([2, 1]))
     assert (taken.n.tolist(), taken.squares.tolist()) == ([1, 2], [25, 128])
     assert (taken.minimum.tolist(), taken.maximum.tolist()) == ([5, 8], [5, 8])
-    order = OrderStatistics.joined([first.order_statistics(2), two.order_statistics(1)])
+    order = stacked(OrderStatistics, [first.order_statistics(2), two.order_statistics(1)])
     median = PERCENTS.index(50)
     assert interpolate(order.take(np.array([2, 0])))[:, median].tolist() == [5.0, 3.0]
 

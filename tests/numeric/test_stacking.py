@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.numeric.distributions import Spread, ValueCounts
+from nsys_llm.numeric.distributions import Spread, ValueCounts, interpolate
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
 
@@ -42,4 +42,4 @@ def test_every_field_is_that_of_all_rows_at_once():
 def test_no_parts_have_no_rows():
     nothing = stacked(Rows, [])
     assert (nothing.names, nothing.times.total_ns.size) == ((), 0)
-    assert nothing.spread.order.low.shape == (0, 6)
+    assert interpolate(nothing.spread.order).shape == (0, 6)

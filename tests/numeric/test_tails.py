@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.stacking import stacked
 from nsys_llm.numeric.tails import (
     Beyond,
     beyond_medians,
@@ -48,13 +49,13 @@ def test_what_ranks_have_beyond_a_common_median_adds_up(left, right):
     whole = counted(left + right)
     twice = medians(whole, 1)
     parts = [beyond_medians(counted(part), twice, 1) for part in (left, right)]
-    joined, all_of_it = Beyond.joined(parts), beyond_medians(whole, twice, 1)
+    joined, all_of_it = stacked(Beyond, parts), beyond_medians(whole, twice, 1)
     for name in ("twice", "outliers_n", "outliers_twice"):
         assert getattr(joined, name).sum() == getattr(all_of_it, name).sum()
 
 
 def test_joining_nothing_gives_no_groups():
-    assert Beyond.joined([]).twice.tolist() == []
+    assert stacked(Beyond, []).twice.tolist() == []
 
 
 def test_a_ratio_to_nothing_is_not_known():

@@ -91,6 +91,31 @@ def test_steady_jobs_say_nothing():
     assert {*found} == {STEADY}
 
 
+@pytest.mark.parametrize("alike", [0.0, 0.4])
+def test_a_change_of_five_times_the_noise_is_told_in_30_steps(alike):
+    at = np.arange(30)
+    added = np.where((at >= 12) & (at < 22), 0.15, 0)
+    kinds = [
+        courses(noisy(seed, 4, 30, 0.03, alike) + added * np.eye(4)[:, :1], 1.0, 16)[0].kind
+        for seed in range(100)
+    ]
+    assert kinds.count("between") >= (98 if alike == 0 else 92)
+
+
+def test_a_window_near_an_end_is_one():
+    at = np.arange(200)
+    course = told(np.where((at >= 6) & (at < 72), 0.1, 0), scale=0.02)
+    assert (course.kind, course.steps[0], course.steps[-1]) == ("between", 6, 71)
+
+
+@pytest.mark.parametrize(
+    ("added", "kind"), [(np.linspace(0, 0.5, 40), "grows"), (np.where(AT >= 15, 0.3, 0), "from")]
+)
+def test_what_all_alike_series_have_is_no_spread(added, kind):
+    found = courses(noisy(2, 4) + added, 1.0, 16)
+    assert [course.kind for course in found] == [kind] * 4
+
+
 def test_few_steps_say_nothing():
     assert told(np.where(np.arange(9) == 4, 9.0, 0)).kind == STEADY
     assert courses(noisy(1, 2), 0.0)[0].kind == STEADY

@@ -93,11 +93,11 @@ def test_results_merge_to_the_same_in_any_order_and_grouping(mixed):
     parts = [mapped([profile]) for profile in mixed]
     whole = content(mapped(mixed))
     for order in itertools.permutations(parts):
-        assert content(merge_results(order, recipe=RECIPE)) == whole
+        assert content(merge_results(order)) == whole
     for cut in range(1, len(parts)):
-        left = merge_results(parts[:cut], recipe=RECIPE)
-        right = merge_results(parts[cut:], recipe=RECIPE)
-        assert content(merge_results([right, left], recipe=RECIPE)) == whole
+        left = merge_results(parts[:cut])
+        right = merge_results(parts[cut:])
+        assert content(merge_results([right, left])) == whole
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
             rank.unmatched for profile in result.profiles for rank in profile.ranks
         ]
         for order in itertools.permutations(parts)
-        for result in (merge_results(order, recipe=recipe),)
+        for result in (merge_results(order),)
     }
     assert len(merged) == 1
     (unmatched,) = merged.values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.rank_view import RankView
 
 from ..partials import CommPartial, RankComm
@@ -17,6 +16,6 @@ def map_rank(view: RankView) -> CommPartial:
         return CommPartial()
     calls = map_sizes(view.trace)
     return CommPartial(
-        collectives=CollectivesPartial({view.key: tuple(calls.named(lane) for lane in lanes)}),
+        lanes={view.key: tuple(calls.named(lane) for lane in lanes)},
         ranks={view.key: RankComm(map_devices(view), calls)},
     )

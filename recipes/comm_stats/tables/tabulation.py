@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nsys_llm.analyses.wall.of_matched import matched
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
@@ -32,7 +31,7 @@ def tabulate(
         ranks: Those with GPU work, in order.
         options: layout names the axes of parallelism.
     """
-    job = CommJob(matched(partial, ranks, options), partial.ranks)
+    job = CommJob(partial.match(ranks, options), partial.ranks)
     layout = parse_layout(options["layout"], max(len(ranks), len(set(job.numbers))))
     sizes = all_sized(job, options["link_bandwidth"])
     groups = with_axes(job, find_groups(job, sizes), layout)

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.blocks import blocks
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts, interpolate
-from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined, summed
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.distributions import MEDIAN, ValueCounts, interpolate
+from nsys_llm.numeric.grouping import coded, distinct_codes, exact_sums, joined, positions, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -34,7 +35,7 @@ _BETWEEN: Final = "\x1f"
 _Devices = Sequence[tuple[DeviceOps, np.ndarray[Any, Any]]]
 
 
-def map_patterns(devices: _Devices, names: OpNames) -> tuple[RankPatterns, HistogramByName]:
+def map_patterns(devices: _Devices, names: OpNames) -> tuple[RankPatterns, ByKey]:
     """Return the patterns of one rank, and how often a gap of each had which length."""
     names_n = max(len(names.texts), 1)
     short = list(_short(devices, names_n))
@@ -65,19 +66,19 @@ def map_patterns(devices: _Devices, names: OpNames) -> tuple[RankPatterns, Histo
         others_n=others_n,
         others_ns=others_ns,
     )
-    return patterns, _named([_key(pair) for pair in patterns.pairs], ValueCounts.merge(counts))
+    named, place = coded([_key(pair) for pair in patterns.pairs])
+    return patterns, ByKey(named, counts=ValueCounts.merge(counts).regrouped(place))
 
 
 def pattern_columns(
-    parts: Sequence[tuple[Rank, RankPatterns]], lengths: HistogramByName, top: int
+    parts: Sequence[tuple[Rank, RankPatterns]], lengths: ByKey, top: int
 ) -> Columns:
     """Return the table patterns: those with most time over all ranks, then all others in a row."""
     pairs = sorted({pair for _, part in parts for pair in part.pairs})
-    code = {pair: index for index, pair in enumerate(pairs)}
     gaps_n, total_ns, ranks_n = (np.zeros(len(pairs), dtype=np.int64) for _ in range(3))
     cause_ns = np.zeros((len(pairs), _CAUSES_N), dtype=np.int64)
     for _, part in parts:
-        codes = np.array([code[pair] for pair in part.pairs], dtype=np.int64)
+        codes = positions(part.pairs, pairs)
         gaps_n[codes] += part.gaps_n
         total_ns[codes] += part.total_ns
         cause_ns[codes] += part.cause_ns
@@ -143,19 +144,7 @@ def _key(pair: tuple[str, str]) -> str:
     return _BETWEEN.join(pair)
 
 
-def _named(keys: Sequence[str], counts: ValueCounts) -> HistogramByName:
-    """Return counts under names in the order that merging needs."""
-    order = sorted(range(len(keys)), key=lambda at: keys[at])
-    rank = np.empty(len(keys), dtype=np.int64)
-    rank[order] = np.arange(len(keys))
-    return HistogramByName(tuple(keys[at] for at in order), counts.regrouped(rank))
-
-
-def _medians(
-    lengths: HistogramByName, pairs: Sequence[tuple[str, str]]
-) -> tuple[list[float], list[int]]:
-    place = {name: index for index, name in enumerate(lengths.names)}
-    rows = np.array([place[_key(pair)] for pair in pairs], dtype=np.int64)
-    order = lengths.counts.order_statistics(len(lengths.names)).take(rows)
-    most = lengths.counts.moments(len(lengths.names)).take(rows).maximum
-    return interpolate(order)[:, 1].tolist(), most.tolist()
+def _medians(lengths: ByKey, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], list[int]]:
+    rows = positions(map(_key, pairs), lengths.keys)
+    spread = lengths.counts.spread(len(lengths.keys)).take(rows)
+    return interpolate(spread.order)[:, MEDIAN].tolist(), spread.moments.maximum.tolist()

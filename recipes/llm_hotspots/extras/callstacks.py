@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, summed
+from nsys_llm.numeric.grouping import coded, distinct_codes, distinct_rows, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, record_columns
@@ -105,9 +105,7 @@ def _stacks(
         key: _joined([words[at] for at in np.frombuffer(key, frame.dtype).tolist()])
         for key in set(keys)
     }
-    names = tuple(sorted(set(texts.values())))
-    position = {name: index for index, name in enumerate(names)}
-    return names, np.array([position[texts[key]] for key in keys], dtype=np.int64)
+    return coded([texts[key] for key in keys])
 
 
 def _frame(symbol_id: int, module_id: int, strings: Mapping[int, str], anonymize: bool) -> str:

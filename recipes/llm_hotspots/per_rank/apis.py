@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.numeric.distributions import HistogramByName, Spread, ValueCounts
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.longest import longest_starts
@@ -47,7 +48,7 @@ class RankApis:
     classes: ApiClasses
 
 
-def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, HistogramByName]:
+def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, ByKey]:
     """Reduce the API calls of one rank.
 
     Returns:
@@ -77,4 +78,4 @@ def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, H
             counts.regrouped(class_of).spread(len(order)), summed(class_of, total_ns, len(order))
         ),
     )
-    return rank_apis, HistogramByName(names, counts)
+    return rank_apis, ByKey(names, counts=counts)

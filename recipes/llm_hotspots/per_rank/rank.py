@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
-from nsys_llm.numeric.distributions import HistogramByName
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import bounds, total_length_ns
 from nsys_llm.trace.coded_names import coded_names
@@ -65,7 +65,7 @@ def map_rank(view: RankView) -> HotspotsPartial:
     )
     return HotspotsPartial(
         {view.key: hotspots},
-        HistogramByName(names.shown, census.by_name),
+        ByKey(names.shown, counts=census.by_name),
         all_names,
         api_durations,
     )

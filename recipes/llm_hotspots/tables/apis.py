@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.numeric.distributions import HistogramByName, Spread
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import (
     Columns,
@@ -27,7 +28,7 @@ from ..per_rank.apis import ApiClasses, RankApis
 _OF_CALLS: Final = ("launches_n", "mean_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
 
 
-def api_tables(ranks: RankRows, durations: HistogramByName) -> dict[str, Columns]:
+def api_tables(ranks: RankRows, durations: ByKey) -> dict[str, Columns]:
     """Return the tables apis, rank_apis and api_classes; `durations` are those of all ranks."""
     rank_apis = _rank_apis(ranks)
     return {
@@ -52,14 +53,14 @@ def _rank_apis(ranks: RankRows) -> Columns:
     }
 
 
-def _apis(rank_apis: Columns, durations: HistogramByName) -> Columns:
+def _apis(rank_apis: Columns, durations: ByKey) -> Columns:
     """Return the functions over all ranks: sums of the ranks', percentiles of all calls."""
     frame = pd.DataFrame({name: rank_apis[name] for name in ("api", "broken_n", "total_ns")})
     frame["ranks_n"] = np.asarray(rank_apis["calls_n"] > 0, dtype=np.int64)
-    sums = frame.groupby("api").sum().reindex([*durations.names]).astype(np.int64)
+    sums = frame.groupby("api").sum().reindex([*durations.keys]).astype(np.int64)
     total_ns = sums["total_ns"].to_numpy()
     columns = {
-        **_of_calls(durations.names, durations.counts.spread(len(durations.names))),
+        **_of_calls(durations.keys, durations.counts.spread(len(durations.keys))),
         **{name: sums[name].to_numpy() for name in sums},
         "total_pct": percent(total_ns, int(total_ns.sum())),
     }

@@ -14,7 +14,8 @@ import numpy as np
 
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.weights import Weight
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 
@@ -34,14 +35,14 @@ _SMALL_PCT: Final = (60.0, 70.0)
 
 
 def bandwidth_columns(
-    weights: Sequence[Weight], kernels: HistogramByName, memops: Iterable[RankMemops]
+    weights: Sequence[Weight], kernels: ByKey, memops: Iterable[RankMemops]
 ) -> Columns:
     """Return the table bandwidth; one row a pattern, in the order of the file.
 
     Args:
         kernels: How often a launch of each took how long, over all ranks.
     """
-    names, durations = kernels.names, kernels.counts
+    names, durations = kernels.keys, kernels.counts
     owner = np.array([_first_match(weights, name) for name in names], dtype=np.int64)
     used = (
         durations.regrouped(np.where(owner < 0, len(weights), owner)) if len(names) else durations

@@ -13,6 +13,7 @@ import pandas as pd
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import (
     Columns,
     percent,
@@ -45,7 +46,7 @@ def _launches(ranks: RankRows, devices: Columns) -> Columns:
     kernels_n = np.array(columns["kernels_n"], dtype=np.int64)
     peak_n = np.array([item.peak_kernels_n for _, item in launches], dtype=np.int64)
     short_n = np.array([item.under_5us_n for _, item in launches], dtype=np.int64)
-    durations = Spread.joined([item.durations for _, item in launches])
+    durations = stacked(Spread, [item.durations for _, item in launches])
     p50_ns = spread_columns(durations)["p50_ns"]
     peak_rate = _per_second(peak_n, np.full(len(peak_n), PEAK_NS))
     return {
@@ -80,7 +81,7 @@ def _call_columns(calls: Sequence[CallTimes | None]) -> Columns:
 
 def _kernel_launches(ranks: RankRows) -> Columns:
     rows = [part.stages for _, part in ranks]
-    spreads = {stage: Spread.joined([part.spreads[stage] for part in rows]) for stage in STAGES}
+    spreads = {stage: stacked(Spread, [part.spreads[stage] for part in rows]) for stage in STAGES}
     columns = {
         **rank_columns([(rank, len(part.stages.kernel)) for rank, part in ranks]),
         "device_id": joined([part.device_id for part in rows]),

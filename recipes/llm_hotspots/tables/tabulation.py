@@ -178,7 +178,7 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
 
 def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_Names, KernelRows]:
     """Return the shown names, sorted, and their statistics over all launches of all ranks."""
-    names = np.array(partial.kernels.names, dtype=object)
+    names = np.array(partial.kernels.keys, dtype=object)
     sums = sources.groupby("name")[["total_ns", "exclusive_ns"]].sum().reindex(names)
     codes = np.arange(len(names))
     return names, KernelRows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from nsys_llm.capture.segments import SEGMENT
@@ -75,13 +76,14 @@ def screen(tables: Tables) -> Screen | None:
     words, ranks = ", ".join([*facts, *little]), None
     if names:
         ranks = frozenset(int(row["rank"]) for row in first)
+    by_step, whole = step_ns is not None, f"a {_unit(first)}"
     if step_ns is None:
-        span_ns = float(max(row["span_ns"] for row in first))
-        return Screen(words, span_ns, "of one GPU", False, trust, lines=lines, ranks=ranks)
-    whole = f"a {_unit(first)}"
-    if left := step_share(tables["wall"], {int(row["rank"]) for row in first}):
+        step_ns, whole = float(max(row["span_ns"] for row in first)), "of one GPU"
+    elif left := step_share(tables["wall"], {int(row["rank"]) for row in first}):
         step_ns, whole = step_ns * left, f"{whole} without the profiler"
-    return Screen(words, step_ns, whole, True, trust, lines=lines, ranks=ranks)
+    bound = next(iter(tables["recipes"]["kernels_bound"].dropna()), None)
+    screen = Screen(words, step_ns, whole, by_step, trust, lines=lines, ranks=ranks)
+    return replace(screen, kernels_bound=bound)
 
 
 def _gone(tables: Tables) -> list[str]:

@@ -9,6 +9,7 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells, declared_rows
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.report.records import grouped
+from nsys_llm.report.screen import Screen
 from nsys_llm.report.unprofiled import step_share
 from nsys_llm.trace.identity import Rank
 
@@ -49,13 +50,13 @@ def tabulate(
 
 def _recipe_row(name: str, part: Part) -> dict[str, Any]:
     manifest, analysis = part.run.manifest, part.run.analysis
-    tell, bound = analysis.headline, analysis.kernels_bound
+    screen = (analysis.screen and analysis.screen(part.tables)) or Screen()
     return {
         "recipe": name,
         "question": manifest.question,
         "answer": part.report.answer,
-        "headline": "\n".join(tell(part.tables)) or None if tell else None,
-        "kernels_bound": bound(part.tables) if bound else None,
+        "headline": "\n".join(screen.lines) or None,
+        "kernels_bound": screen.kernels_bound,
         "findings_n": len(part.report.opportunities),
         "remarks_n": len(part.report.remarks),
         "folder": f"{PARTS_FOLDER}/{name}",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.lanes import RankLanes
+from nsys_llm.analyses.partial import CommunicationPartial
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.trace.identity import Rank
@@ -131,11 +132,11 @@ def job_clock(
     parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> JobClock:
     """Align the clocks by the collectives of a recipe that keeps them, best by the steps' own."""
-    kept = CollectivesPartial()
+    kept: RankLanes = {}
     for name in sorted(parts, key=lambda name: name == _STEPS):
         run = parts[name].run
-        if run.analysis.collectives is not None:
-            kept = run.analysis.collectives(run.partial)
+        if isinstance(run.partial, CommunicationPartial):
+            kept = run.partial.lanes
     return JobClock.of(kept, ranks, options)
 
 

@@ -12,13 +12,13 @@ from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE
 from nsys_llm.analyses.nvtx.phase_times import RangedOps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.capture_edges import first_call_ns, launched_before
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_instants
 
 from .rank_ops import RankOps
-from .sums_by_key import SumsByKey
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ PARTS: Final = {
 _NAMES: Final = tuple(PARTS)
 
 
-def map_attribution(trace: RankTrace, ops: RankOps) -> SumsByKey:
+def map_attribution(trace: RankTrace, ops: RankOps) -> ByKey:
     """Add up the operations of one rank that the filters leave, by part."""
     every_part = ops.ranged.chosen(_parts(trace, ops))
     parts_n = len(_NAMES)
@@ -85,7 +85,7 @@ def map_attribution(trace: RankTrace, ops: RankOps) -> SumsByKey:
         part = every_part[block]
         ops_n += np.bincount(part[ops.inside[block]], minlength=parts_n)
         gpu_ns += exact_sums(part, ops.clipped_ns[block], parts_n)
-    return SumsByKey.of([(name,) for name in _NAMES], {"ops_n": ops_n, "gpu_ns": gpu_ns})
+    return ByKey.of([(name,) for name in _NAMES], {"ops_n": ops_n, "gpu_ns": gpu_ns})
 
 
 def range_missing(ops: RankOps) -> dict[str, tuple[int, int]]:

@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, merged_unions
 from nsys_llm.trace.device_ops import device_windows
 
 from .rank_ops import RankOps
-from .sums_by_key import SumsByKey
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
-def map_idle(view: RankView, ops: RankOps) -> SumsByKey:
+def map_idle(view: RankView, ops: RankOps) -> ByKey:
     """Add up the gaps of one rank by phase."""
     apart = merged_unions([view.profiler, view.not_recorded])
     sums = _PhaseGaps(*np.zeros((3, len(ops.phase_names)), dtype=np.int64))
@@ -29,7 +29,7 @@ def map_idle(view: RankView, ops: RankOps) -> SumsByKey:
         windows, _ = device_windows(view.trace, device)
         sums.add_device(ops, rows[device], windows, apart)
     columns = {"gaps_n": sums.gaps_n, "idle_ns": sums.idle_ns, "within_ns": sums.within_ns}
-    return SumsByKey.of([(name,) for name in ops.phase_names], columns)
+    return ByKey.of([(name,) for name in ops.phase_names], columns)
 
 
 @dataclass(frozen=True)

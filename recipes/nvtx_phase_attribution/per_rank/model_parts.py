@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.phase_times import owners
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -25,7 +26,6 @@ from nsys_llm.trace.rank_trace import GRAPH_NODE_TABLES, RankTrace
 
 from .annotated import annotated
 from .rank_ops import KERNEL_TABLE, RankOps
-from .sums_by_key import Key, SumsByKey
 
 #: How a part was found, by code.
 FOUND_BY: Final = ("annotation", "range", "capture_range", "eager_run")
@@ -47,7 +47,7 @@ class RankParts:
         graph_kernels_n: See the table `marks`, as of the others.
     """
 
-    sums: SumsByKey = field(default_factory=SumsByKey)
+    sums: ByKey = field(default_factory=ByKey)
     graph_kernels_n: int = 0
     annotated_n: int = 0
     annotation_key: str | None = None
@@ -191,19 +191,19 @@ def _annotate(
     return known.found_n, known.key
 
 
-def _sums(ops: RankOps, found: _Found) -> SumsByKey:
+def _sums(ops: RankOps, found: _Found) -> ByKey:
     """Add up the kernels that the filters leave; nothing where no part is known."""
     ranged = ops.ranged
     rows = np.flatnonzero(ops.is_kernel)
     if not rows.size or not (found.by >= 0).any():
-        return SumsByKey()
+        return ByKey()
     kept = slice(None) if ranged.kept is None else ranged.kept[: found.part.size]
     device = np.broadcast_to(ranged.chosen(ranged.device), ops.name.shape)[rows].astype(np.int64)
     columns = [device, ops.name[rows].astype(np.int64)]
     columns += [codes[kept] for codes in (found.part, found.source, found.by)]
     first, code = distinct_rows(columns)
     texts, by = [*found.texts, ""], [*FOUND_BY, ""]
-    keys: list[Key] = [
+    keys: list[Texts] = [
         (
             *(str(ranged.device_ids[gpu]), ops.names[name], ops.full_names[name]),
             *(texts[part], texts[source], by[way]),
@@ -211,7 +211,7 @@ def _sums(ops: RankOps, found: _Found) -> SumsByKey:
         for gpu, name, part, source, way in zip(*(c[first].tolist() for c in columns), strict=True)
     ]
     inside = code[ops.inside[rows]]
-    return SumsByKey.of(
+    return ByKey.of(
         keys,
         {
             "launches_n": np.bincount(inside, minlength=first.size).astype(np.int64),

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import blocks, few_codes
+from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import distinct, exact_sums, joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .rank_ops import GRAPH_TABLE, KERNEL_TABLE, RankOps
-from .sums_by_key import Key, SumsByKey
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -29,15 +29,15 @@ class PhaseSums:
             name of a kernel is the last part of its key.
     """
 
-    phases: SumsByKey
-    kernels: SumsByKey
+    phases: ByKey
+    kernels: ByKey
 
 
 def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
     """Add up the phases of one rank."""
     names, by_name = ops.phase_names, _NameSums.of(trace, ops)
     return PhaseSums(
-        phases=SumsByKey.of([(name,) for name in names], by_name.sums() | _ranges_of_phases(ops)),
+        phases=ByKey.of([(name,) for name in names], by_name.sums() | _ranges_of_phases(ops)),
         kernels=by_name.kernels(),
     )
 
@@ -104,15 +104,15 @@ class _NameSums:
             "exclusive_ns": added(self.exclusive_ns),
         }
 
-    def kernels(self) -> SumsByKey:
+    def kernels(self) -> ByKey:
         """Return the sums under phase, kind, name and demangled name."""
         ops = self.ops
-        keys: list[Key] = [
+        keys: list[Texts] = [
             (ops.phase_names[phase], ops.kinds[name], ops.names[name], ops.full_names[name])
             for phase, name in zip(self.phase.tolist(), self.name.tolist(), strict=True)
         ]
         names = ("launches_n", "total_ns", "exclusive_ns", "whole_ns")
-        return SumsByKey.of(keys, {name: getattr(self, name) for name in names})
+        return ByKey.of(keys, {name: getattr(self, name) for name in names})
 
 
 def _pairs(ops: RankOps) -> tuple[IntArray | None, int]:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import gathered
-from nsys_llm.numeric.grouping import distinct_codes, exact_sums
+from nsys_llm.numeric.by_key import ByKey, Texts
+from nsys_llm.numeric.grouping import distinct_codes, exact_sums, positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.rank_trace import RankTrace
@@ -19,7 +20,6 @@ from nsys_llm.trace.rank_trace import RankTrace
 from .range_paths import Paths
 from .range_spans import Shown, free_inclusive, range_spans
 from .rank_ops import RankOps
-from .sums_by_key import Key, SumsByKey
 
 #: Kinds of ranges, as tables name them.
 PUSH_POP: Final = "push_pop"
@@ -53,11 +53,11 @@ class RangeSums:
         depth_n: Labels that the longest path may have; None for any number.
     """
 
-    ranges: SumsByKey
-    paths: SumsByKey
+    ranges: ByKey
+    paths: ByKey
     counting: frozenset[str]
-    examples: Mapping[Key, str]
-    phases: Mapping[Key, str]
+    examples: Mapping[Texts, str]
+    phases: Mapping[Texts, str]
     depth_n: int | None
 
 
@@ -65,11 +65,11 @@ class RangeSums:
 class _RangeLabels:
     """Labels of pieces: `code` of shape (pieces,) into `keys`; see `RangeSums`."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[Texts, ...]
     code: IntArray
     counting: frozenset[str]
-    examples: Mapping[Key, str]
-    phases: Mapping[Key, str]
+    examples: Mapping[Texts, str]
+    phases: Mapping[Texts, str]
 
 
 def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> RangeSums:
@@ -91,7 +91,7 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
             labels.code[spans.piece], getattr(spans, name), len(labels.keys)
         )
     return RangeSums(
-        ranges=_used(SumsByKey.of(labels.keys, by_label)),
+        ranges=_used(ByKey.of(labels.keys, by_label)),
         paths=_used(_path_sums(paths, host_sums, sums, labels, depth_n := _depth(paths))),
         counting=labels.counting,
         examples=labels.examples,
@@ -109,9 +109,9 @@ def _labels(ops: RankOps, first: _Mask, numbers: str) -> _RangeLabels:
     of_text = ops.text_phase.tolist()
     domains_n, texts_n = len(names.domains), len(names.texts)
     used, code = distinct_codes((free * domains_n + names.domain) * texts_n + names.code)
-    keys: list[Key] = []
-    examples: dict[Key, str] = {}
-    phases: dict[Key, str] = {}
+    keys: list[Texts] = []
+    examples: dict[Texts, str] = {}
+    phases: dict[Texts, str] = {}
     for value in used.tolist():
         rest, text = divmod(value, texts_n)
         kind, domain = divmod(rest, domains_n)
@@ -122,9 +122,7 @@ def _labels(ops: RankOps, first: _Mask, numbers: str) -> _RangeLabels:
         if not phases.get(key):
             phases[key] = ops.phases.phases[phase] if phase >= 0 else ""
     distinct = tuple(dict.fromkeys(keys))
-    place = {key: index for index, key in enumerate(distinct)}
-    of_used = np.array([place[key] for key in keys], dtype=np.int64)
-    return _RangeLabels(distinct, of_used[code], counting, examples, phases)
+    return _RangeLabels(distinct, positions(keys, distinct)[code], counting, examples, phases)
 
 
 def _own(tree: NvtxTree, shown: Shown, paths: Paths) -> dict[str, IntArray]:
@@ -183,7 +181,7 @@ def _path_sums(
     sums: Mapping[str, IntArray],
     labels: _RangeLabels,
     depth_n: int | None,
-) -> SumsByKey:
+) -> ByKey:
     place = np.arange(len(paths)) if depth_n is None else paths.cut(depth_n)
     kept = np.flatnonzero(place == np.arange(len(paths)))
     row = np.searchsorted(kept, place)
@@ -194,7 +192,7 @@ def _path_sums(
     }
     added = {name: exact_sums(row, values, kept.size) for name, values in columns.items()}
     added |= {name: host_sums[name][kept] for name in ("instances_n", "host_ns")}
-    keys: list[Key] = []
+    keys: list[Texts] = []
     for path in kept.tolist():
         kind, domain, name = labels.keys[int(paths.label[path])]
         label = f"{name}@{domain}" if domain else name
@@ -202,16 +200,16 @@ def _path_sums(
         # Paths stand behind those around them.
         before = keys[int(np.searchsorted(kept, above))] if above >= 0 else (kind,)
         keys.append((*before, label))
-    return SumsByKey.of(keys, added)
+    return ByKey.of(keys, added)
 
 
-def _used(sums: SumsByKey) -> SumsByKey:
+def _used(sums: ByKey) -> ByKey:
     """Leave out keys of which nothing counts."""
     some = np.zeros(len(sums.keys), dtype=bool)
     for values in sums.sums.values():
         some |= values > 0
     rows = np.flatnonzero(some)
-    return SumsByKey(
+    return ByKey(
         tuple(sums.keys[row] for row in rows.tolist()),
         {name: values[rows] for name, values in sums.sums.items()},
     )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.trace.coded_names import text_of
-from nsys_llm.trace.identity import RankKey
 
 from ..partials import PhasePartial, RangeCounts, RankPhases
 from .attribution_coverage import map_attribution, range_missing
@@ -58,8 +55,3 @@ def map_rank(view: RankView) -> PhasePartial:
         kernels=sums.kernels,
         all_names=tuple(sorted({text_of(key, trace.strings) for key in ids})),
     )
-
-
-def missing_ranges(partial: PhasePartial, rank: RankKey) -> Mapping[str, tuple[int, int]]:
-    """Return the operations of a rank that lie in no range, and their time, by kind."""
-    return partial.ranks[rank].missing

@@ -46,7 +46,7 @@ def _sources(partial: PhasePartial, frames: PhaseFrames) -> pd.DataFrame:
     names = ("phase", "op", "name", "full_name")
     columns: Columns = {name: [key[i] for key in sums.keys] for i, name in enumerate(names)}
     for name in ("launches_n", "total_ns", "exclusive_ns", "whole_ns"):
-        columns[name] = sums.sums.get(name, np.empty(0, dtype=np.int64))
+        columns[name] = sums[name]
     frame = pd.DataFrame(columns)
     return frame.assign(code=frames.order(columns["phase"]))
 

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.numeric.by_key import ByKey, Texts
+from nsys_llm.numeric.grouping import positions
 from nsys_llm.report.columns import Columns, percent
 
 from ..partials import RankPhases
 from ..per_rank.range_paths import rolled_up
 from ..per_rank.ranges import PUSH_POP, START_END, shown_name
-from ..per_rank.sums_by_key import Key, SumsByKey
 from .rank_frames import Parts, sums_frame
 
 _KEYS: Final = ("kind", "domain", "name")
@@ -40,7 +41,7 @@ def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict
     numbers = options["running_numbers"]
     counting = frozenset(key for _, part in parts for key in part.ranges.counting)
 
-    def shown(key: Key) -> Key:
+    def shown(key: Texts) -> Texts:
         return (*key[:2], shown_name(key[2], counting, numbers))
 
     frame = sums_frame(parts, lambda part: _shown(part.ranges.ranges, shown), _KEYS)
@@ -50,8 +51,8 @@ def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict
     }
 
 
-def _shown(sums: SumsByKey, shown: Any) -> SumsByKey:
-    return sums.renamed([shown(key) for key in sums.keys]) if sums.keys else sums
+def _shown(sums: ByKey, shown: Any) -> ByKey:
+    return ByKey.of([shown(key) for key in sums.keys], sums.sums)
 
 
 def _ranges(frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any) -> Columns:
@@ -60,7 +61,7 @@ def _ranges(frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any) -> Colum
     rows = rows.sort_values(
         ["self_ns", "inclusive_ns", *_KEYS], ascending=[False, False, True, True, True]
     )
-    keys: list[Key] = list(zip(rows["kind"], rows["domain"], rows["name"], strict=True))
+    keys: list[Texts] = list(zip(rows["kind"], rows["domain"], rows["name"], strict=True))
     examples, phases = _texts(parts, shown)
     return {
         **{name: rows[name] for name in (*_KEYS, "ranks_n", *_SUMS)},
@@ -71,10 +72,10 @@ def _ranges(frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any) -> Colum
     }
 
 
-def _texts(parts: Parts, shown: Any) -> tuple[dict[Key, str], dict[Key, str]]:
+def _texts(parts: Parts, shown: Any) -> tuple[dict[Texts, str], dict[Texts, str]]:
     """Return the first example of each name, and its first phase, over all ranks."""
-    examples: dict[Key, str] = {}
-    phases: dict[Key, str] = {}
+    examples: dict[Texts, str] = {}
+    phases: dict[Texts, str] = {}
     for _, part in parts:
         for key, text in part.ranges.examples.items():
             examples[shown(key)] = min(examples.get(shown(key), text), text)
@@ -88,19 +89,18 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     depths = [part.ranges.depth_n for _, part in parts if part.ranges.depth_n is not None]
     depth_n = min(depths, default=None)
 
-    def path(key: Key) -> Key:
+    def path(key: Texts) -> Texts:
         labels = [_shown_label(label, counting, numbers) for label in key[1:]]
         return (key[0], *labels[:depth_n])
 
     sums = [_paths(part, path) for _, part in parts]
-    total = SumsByKey.merge(sums)
-    ranks_n = SumsByKey.merge(
-        [SumsByKey(item.keys, {"n": np.ones(len(item.keys), dtype=np.int64)}) for item in sums]
-    ).sums.get("n", np.empty(0, dtype=np.int64))
-    place = {key: index for index, key in enumerate(total.keys)}
-    parent = np.array([place.get(key[:-1], -1) for key in total.keys], dtype=np.int64)
+    total = ByKey.merge(sums)
+    ranks_n = ByKey.merge(
+        [ByKey(item.keys, {"n": np.ones(len(item.keys), dtype=np.int64)}) for item in sums]
+    )["n"]
+    parent = positions((key[:-1] for key in total.keys), total.keys)
     depth = np.array([len(key) - 2 for key in total.keys], dtype=np.int64)
-    path_sums = {name: total.sums.get(name, parent[:0]) for name in _PATH_SUMS}
+    path_sums = {name: total[name] for name in _PATH_SUMS}
     inclusive_ns = rolled_up(path_sums["self_ns"], parent)
     ops_n = rolled_up(path_sums["self_ops_n"], parent)
     texts = _unique([_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys])
@@ -131,7 +131,7 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
 _PATH_SUMS: Final = ("instances_n", "host_ns", "self_host_ns", "self_ops_n", "self_ns")
 
 
-def _paths(part: RankPhases, path: Any) -> SumsByKey:
+def _paths(part: RankPhases, path: Any) -> ByKey:
     """Return the paths of a rank as they are shown; what is too deep counts where it is cut."""
     sums = part.ranges.paths
     if not sums.keys:
@@ -143,7 +143,7 @@ def _paths(part: RankPhases, path: Any) -> SumsByKey:
         name: values if name.startswith("self_") else np.where(whole, values, 0)
         for name, values in sums.sums.items()
     }
-    return SumsByKey.of(keys, columns)
+    return ByKey.of(keys, columns)
 
 
 def _unique(texts: Sequence[str]) -> list[str]:

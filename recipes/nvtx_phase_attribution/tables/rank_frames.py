@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.report.columns import Columns, rank_columns
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankPhases
-from ..per_rank.sums_by_key import SumsByKey
 
 #: Ranks in order, each with what it was reduced to.
 Parts = Sequence[tuple[Rank, RankPhases]]
 
 
 def sums_frame(
-    parts: Parts, of: Callable[[RankPhases], SumsByKey], keys: Sequence[str]
+    parts: Parts, of: Callable[[RankPhases], ByKey], keys: Sequence[str]
 ) -> pd.DataFrame:
     """Return the sums of all ranks, one row a rank and key.
 
@@ -28,7 +28,7 @@ def sums_frame(
     """
     rank_sums = [of(part) for _, part in parts]
     sizes = [len(sums.keys) for sums in rank_sums]
-    filled = next((sums for sums in rank_sums if sums.keys), SumsByKey())
+    filled = next((sums for sums in rank_sums if sums.keys), ByKey())
     columns: Columns = {
         "at": np.repeat(np.arange(len(parts)), sizes),
         **rank_columns([(rank, n) for (rank, _), n in zip(parts, sizes, strict=True)]),

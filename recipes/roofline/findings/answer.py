@@ -11,6 +11,7 @@ from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, How, cells, claim
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.screen import Screen
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import (
     COMMUNICATION,
@@ -75,12 +76,13 @@ _WITHOUT_STEPS: Final = (
 
 def answer(tables: Tables) -> str:
     """Return what steps, products and categories reach, a line each; how to know where nothing."""
-    return "\n".join([*headline(tables), *_category_line(tables)]) or _why_not(tables)
+    return "\n".join([*screen(tables).lines, *_category_line(tables)]) or _why_not(tables)
 
 
-def headline(tables: Tables) -> list[str]:
-    """Return the lines that an overview repeats: on the slowest rank, and on the longest GEMM."""
-    return [*_step_lines(tables), *_gemm_line(tables)][:_MOST_LINES]
+def screen(tables: Tables) -> Screen:
+    """Return what an overview repeats: of the slowest rank, of the longest GEMM, what bounds."""
+    lines = (*_step_lines(tables), *_gemm_line(tables))[:_MOST_LINES]
+    return Screen(lines=lines, kernels_bound=kernels_bound(tables))
 
 
 def kernels_bound(tables: Tables) -> str | None:

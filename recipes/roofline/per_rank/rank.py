@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nsys_llm.analyses.device.gpu_metrics import map_gpu_metrics
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.analyses.steps.step_times import step_times
-from nsys_llm.trace.by_rank import ByRank
 from nsys_llm.trace.coded_names import coded_names
 
 from ..partials import RankRoofline
@@ -16,7 +16,7 @@ from .layers import LayerLaunches, layer_launches
 from .step_classes import map_step_classes
 
 
-def map_rank(view: RankView) -> ByRank[RankRoofline]:
+def map_rank(view: RankView) -> Partial[RankRoofline]:
     """Reduce one rank."""
     trace, steps = view.trace, view.steps
     names, code = coded_names(trace.tables["kernels"]["demangled_name_id"], trace.strings)
@@ -36,4 +36,4 @@ def map_rank(view: RankView) -> ByRank[RankRoofline]:
         lanes=view.collectives if has_model else (),
         launches=launches,
     )
-    return ByRank({view.key: part})
+    return Partial({view.key: part})

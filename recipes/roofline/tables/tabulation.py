@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import match_collectives
+from nsys_llm.analyses.partial import Partial
 from nsys_llm.report.outputs import Cells
-from nsys_llm.trace.by_rank import ByRank
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankRoofline
@@ -20,11 +19,11 @@ from .steps import step_rows
 
 
 def tabulate(
-    partial: ByRank[RankRoofline], ranks: Sequence[Rank], options: Mapping[str, Any]
+    partial: Partial[RankRoofline], ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
-    lanes = CollectivesPartial({rank.key: part.lanes for rank, part in rows if part.lanes})
+    lanes = {rank.key: part.lanes for rank, part in rows if part.lanes}
     matched = match_collectives(lanes, ranks, options)
     peaks = find_peaks(rows, matched, options)
     steps = step_rows(rows, peaks, options)

@@ -12,13 +12,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.two_samples import student_quantile
+from nsys_llm.numeric.two_samples import scaled_mad, student_quantile
 
 FloatArray = npt.NDArray[np.float64]
 
 _TUNING: Final = 1.345
-#: Of a normal distribution: its standard deviation over its median absolute deviation.
-_OF_MAD: Final = 1.4826
 _OUTLIER: Final = 3.0
 _ROUNDS: Final = 50
 _CONFIDENCE: Final = 0.975
@@ -63,7 +61,7 @@ def robust_fit(columns: FloatArray, values: FloatArray) -> Fit:
         root = np.sqrt(weight)[:, None]
         then = np.linalg.lstsq(scaled * root, values * root[:, 0], rcond=None)[0]
         rest = values - scaled @ then
-        sigma = max(_OF_MAD * float(np.median(np.abs(rest))), _LEAST_SIGMA)
+        sigma = max(scaled_mad(rest), _LEAST_SIGMA)
         weight = np.minimum(1.0, _TUNING * sigma / np.maximum(np.abs(rest), 1e-300))
         near = np.abs(then - value).max() <= 1e-10 * np.abs(then).max()
         value = then

@@ -28,16 +28,17 @@ WHEN_CASES: Final = {
 _COSTS: Final = "It costs {excess_ns} of the run, {share_pct}."
 
 
-def _when(about: str, level: str, trend: str, noun: str, advice: str) -> Rule:
+def _when(about: str, level: str, trend: str, nouns: tuple[str, str], advice: str) -> Rule:
     """Return the rule on what makes some steps longer than others."""
+    noun, several = nouns
     kinds = {
         "trend": trend,
         "once": f"One {noun} of {{each_ns}}, {{in_step}}[: {{place}}]",
-        "times": f"{{events_n}} {noun}s of {{each_ns}}[ on {{who}}], in {{steps_n}} of "
+        "times": f"{{events_n}} {several} of {{each_ns}}[ on {{who}}], in {{steps_n}} of "
         "{of_steps_n} steps[: {place}]",
         "every": f"A {noun} of {{each_ns}} every {{period_steps}} steps[ on {{who}}], "
         "{events_n} in {of_steps_n}[: {place}]",
-        "turns": f"{{turn_ranks}} in turns ({{turn_n}} steps each): {noun}s[ in {{named}}]: "
+        "turns": f"{{turn_ranks}} in turns ({{turn_n}} steps each): {several}[ in {{named}}]: "
         "about {share_pct} together, {turn_pct} each",
         "apart": "{cause} on {ranks_n:rank} at different times: {share_pct} of the job",
         "after": "{gpus} slow one after the other, {after}: compute {excess_pct} longer{why}",
@@ -51,7 +52,14 @@ def _when(about: str, level: str, trend: str, noun: str, advice: str) -> Rule:
         f"one, beyond chance; {limits_words()}",
         source="this project",
         recommendation=f"[{{host_advice}} ]{advice}",
-        cases={name: Case(title=title) for name, title in kinds.items()},
+        cases={
+            **{name: Case(title=title) for name, title in kinds.items()},
+            "common": Case(
+                "{compute} takes {excess_pct} longer {when} of {of_steps_n}{on}",
+                "Compare clocks, temperature and power limits of these steps with the others', and "
+                "how long the sequences are: the launches have as many blocks as before.",
+            ),
+        },
         tables=("when", "device_steps", "job_steps"),
         window_shows="the affected steps",
         specificity=OF_TIME,
@@ -64,7 +72,7 @@ RULES: Final = rules_by_id(
         "compute",
         "{gpus} slow {when} of {of_steps_n}{on}: compute {excess_pct} longer{why}",
         "{gpus} {gets} and {gets} over {of_steps_n} steps: compute up to {excess_pct} longer{why}",
-        "slow stretch",
+        ("slow stretch", "slow stretches"),
         "Check its clocks, temperature and power limit over time, and what else started on that "
         "GPU then.",
     ),
@@ -72,7 +80,7 @@ RULES: Final = rules_by_id(
         "idle",
         "{hosts} late {when} of {of_steps_n}{on}[ in {named}]: {each_ns} a step more",
         "{hosts} {later} over {of_steps_n} steps[ in {named}]: up to {each_ns} a step more",
-        "pause",
+        ("pause", "pauses"),
         "Check what the host does in these steps: data loading, checkpoints, compilation, "
         "garbage collection.",
     ),
@@ -80,7 +88,7 @@ RULES: Final = rules_by_id(
         "copies",
         "Copies[ on {who}] take longer {when} of {of_steps_n}{on}: {each_ns} a step more",
         "Copies[ on {who}] take {longer} over {of_steps_n} steps: up to {each_ns} a step more",
-        "stretch of copies",
+        ("stretch of copies", "stretches of copies"),
         "Copy to and from pinned memory on a separate stream, while the next steps compute.",
     ),
     _when(
@@ -88,7 +96,7 @@ RULES: Final = rules_by_id(
         "Communication[ of {who}] takes longer {when} of {of_steps_n}{on}: {each_ns} a step more",
         "Communication[ of {who}] takes {longer} over {of_steps_n} steps: up to {each_ns} a step "
         "more",
-        "slow stretch of communication",
+        ("slow stretch of communication", "slow stretches of communication"),
         "Check the links and switches at that time: other jobs, retries, a link reset.",
     ),
     Rule(

@@ -21,6 +21,7 @@ from .texts import RULES, WHEN_CASES
 #: By what takes longer: the rule, and the classes of the wall that it gains.
 _ABOUT: Final = {
     "compute": ("when_compute", (COMPUTE,)),
+    "all_compute": ("when_compute", (COMPUTE,)),
     "idle": ("when_idle", (IDLE, COMMUNICATION)),
     "copies": ("when_copies", (COPIES,)),
     "communication": ("when_communication", (COMMUNICATION,)),
@@ -52,7 +53,9 @@ def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
     case = row["sharing"] if row["sharing"] == "turns" else WHEN_CASES[row["kind"]]
     if case == "turns" and row["cause"]:
         case = "apart"
-    if row["sharing"] == "after":
+    if row["about"] == "all_compute":
+        case = "common"
+    elif row["sharing"] == "after":
         case = "after"
         first, last = parts[0], parts[-1]
         evidence += [
@@ -109,6 +112,8 @@ def _window(tables: Tables, row: Record, gpu: Gpu) -> tuple[int, int] | None:
 
 
 def _cause(tables: Tables, row: Record) -> Cause:
+    if row["about"] == "all_compute":
+        return Cause("kernels")
     if row["about"] in ("copies", "communication"):
         return Cause("copies" if row["about"] == "copies" else "transfer")
     if row["about"] == "idle" and (row["rank"] is None or _is_alone(tables)):
@@ -174,6 +179,7 @@ def _words(tables: Tables, row: Record, parts: list[Record]) -> dict[str, Any]:
         "place": _place_words(row, named),
         "cause": row["cause"] and f"{row['cause'][0].upper()}{row['cause'][1:]}",
         "why": "" if _verdict(tables, row) == "more_work" else " (clock, temperature, power limit)",
+        "compute": f"On {_every(len(parts))} GPUs compute" if parts else "Compute",
         "after": ", then ".join(after),
         "gets": "slower" if grows else "faster",
         "later": "later and later" if grows else "less and less late",
@@ -192,6 +198,10 @@ def _place_words(row: Record, named: str | None) -> str | None:
     return f"{row['cause']} ({named})" if named else row["cause"]
 
 
+def _every(n: int) -> str:
+    return "both" if n == 2 else f"all {n}"
+
+
 def _who(tables: Tables, row: Record) -> str:
     """Return whose it is, as a title has it; empty where there is one rank."""
     if _is_alone(tables):
@@ -199,5 +209,5 @@ def _who(tables: Tables, row: Record) -> str:
     if row["rank"] is not None:
         return f"rank {row['rank']}"
     if row["all_ranks"]:
-        return f"all {row['ranks_n']} ranks" if row["ranks_n"] > 2 else "both ranks"
+        return f"{_every(row['ranks_n'])} ranks"
     return ranks_words(map(int, row["ranks"].split(", ")))

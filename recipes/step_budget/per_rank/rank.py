@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.critical_path.path.blocks import Blocks
 from nsys_llm.analyses.critical_path.path.edges import Edges, path_edges
 from nsys_llm.analyses.critical_path.path.forest import PathForest, kept_whole, path_forest
@@ -44,7 +43,7 @@ def map_rank(view: RankView) -> BudgetPartial:
     working = np.unique(ops.device_ids[ops.stream[ops.kept]]).tolist()
     pauses = NamedPauses(view)
     windows = [
-        step_windows(ops, steps, host, pauses, device)
+        step_windows(ops, steps, host, pauses, device, trace.unfiltered["kernels"])
         for device in trace.device_ids
         if device in working
     ]
@@ -68,7 +67,7 @@ def map_rank(view: RankView) -> BudgetPartial:
         copies=repeated_copies(trace, steps, marks),
         beside=None if view.steps is None else view.steps.beside,
     )
-    return BudgetPartial(CollectivesPartial({rank: lanes} if lanes else {}), ranks={rank: budget})
+    return BudgetPartial({rank: budget}, lanes={rank: lanes} if lanes else {})
 
 
 def _paths(

@@ -8,10 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION, COPY
+from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION, COMPUTE, COPY
 from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.host.pauses import NamedPauses, PauseTime
+from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,
@@ -21,6 +22,8 @@ from nsys_llm.numeric.intervals import (
     union_before_ns,
     union_intervals,
 )
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.kernel_launches import GEOMETRY
 
 from .steps import OpSteps
 
@@ -38,6 +41,8 @@ class Windows:
             profiler's, else idle; adds up to the window.
         no_work_ns: Shape (steps,), idle time of each in which the server had no request.
         pauses: Other idle time by what its host did that has a name.
+        blocks: Shape (steps,), of its kernels that compute, by the steps that launched them; 0
+            where grids are not recorded.
     """
 
     device_id: int
@@ -46,12 +51,18 @@ class Windows:
     rungs_ns: IntArray
     no_work_ns: IntArray
     pauses: tuple[PauseTime, ...]
+    blocks: IntArray
 
 
 def step_windows(
-    ops: PathOps, steps: OpSteps, host: HostTimeline, pauses: NamedPauses, device_id: int
+    ops: PathOps,
+    steps: OpSteps,
+    host: HostTimeline,
+    pauses: NamedPauses,
+    device_id: int,
+    kernels: Table,
 ) -> Windows:
-    """Return the windows of one device."""
+    """Return the windows of one device; `kernels` are those of the rank before any filter."""
     rows = np.flatnonzero(ops.device_ids[ops.stream] == device_id)
     end_ns, tail = _last_of_steps(ops, rows, steps)
     if steps.detected is None:
@@ -69,7 +80,17 @@ def step_windows(
         busy = union_intervals(ops.start_ns[rows], ops.end_ns[rows])
         no_work_ns = np.diff(covered_ns(edge_ns, subtract_intervals(away, busy)))
         times = pauses.times(edge_ns, merged_unions([busy, away, host.profiler]))
-    return Windows(device_id, edge_ns, tail, rungs_ns, no_work_ns, times)
+    blocks = _blocks(ops, rows, steps, kernels)
+    return Windows(device_id, edge_ns, tail, rungs_ns, no_work_ns, times, blocks)
+
+
+def _blocks(ops: PathOps, rows: IntArray, steps: OpSteps, kernels: Table) -> IntArray:
+    rows = rows[(steps.of_op[rows] >= 0) & (ops.kind[rows] == COMPUTE)]
+    if not rows.size or any(name not in kernels for name in GEOMETRY[:3]):
+        return np.zeros(steps.n, dtype=np.int64)
+    at = rows if ops.row is None else ops.row[rows]
+    x, y, z = (kernels[name][at] for name in GEOMETRY[:3])
+    return exact_sums(steps.of_op[rows].astype(np.int64), x.astype(np.int64) * y * z, steps.n)
 
 
 def _last_of_steps(ops: PathOps, rows: IntArray, steps: OpSteps) -> tuple[IntArray, IntArray]:

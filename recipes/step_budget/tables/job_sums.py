@@ -17,7 +17,7 @@ from nsys_llm.analyses.critical_path.path.classes import (
 )
 from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.ops import Bools
-from nsys_llm.numeric.grouping import distinct_rows, exact_sums
+from nsys_llm.numeric.grouping import distinct_rows, exact_sums, positions
 from nsys_llm.numeric.intervals import IntArray
 
 from .job_walk import Trail
@@ -303,8 +303,7 @@ def _waits_before(
     changes = np.ones(on_host.size, dtype=bool)
     changes[1:] = (on_host[1:] != on_host[:-1]) | ends[:-1] | (np.diff(pieces.walk) != 0)
     group = np.cumsum(changes) - 1
-    place = {name: index for index, name in enumerate(names)}
-    of_charge = np.array([place.get(charge.detail, -1) for charge in charges], dtype=np.int64)
+    of_charge = positions((charge.detail for charge in charges), names)
     of_group = np.full(int(group[-1]) + 1 if group.size else 0, -1, dtype=np.int64)
     at = np.flatnonzero(ends)
     of_group[group[at]] = of_charge[pieces.charge[at]]

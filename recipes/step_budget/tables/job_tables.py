@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsys_llm.analyses.critical_path.path.blocks import HOST, Charge
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, EDGE_NAMES, WAIT_FOR_RANK
+from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 
@@ -167,8 +168,7 @@ def _path_columns(paths: JobPaths, which: str, step: int) -> Columns:
     charges = paths.charged.charges
     # What differs by the state of its thread alone is one stretch.
     plain = {charge: replace(charge, state="", function="") for charge in charges}
-    place = {charge: code for code, charge in enumerate(dict.fromkeys(plain.values()))}
-    code = np.array([place[plain[charge]] for charge in charges], dtype=np.int64)[pieces.charge]
+    code = positions(plain.values(), dict.fromkeys(plain.values()))[pieces.charge]
     alike = (code[1:] == code[:-1]) & (pieces.charge[1:] != pieces.charge[:-1])
     alike &= pieces.rank[1:] == pieces.rank[:-1]
     group = np.concatenate(([0], np.cumsum(~alike)))[: pieces.walk.size]

@@ -9,7 +9,6 @@ import numpy as np
 
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
-from nsys_llm.analyses.wall.of_matched import matched
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
@@ -39,7 +38,7 @@ def tabulate(
 ) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
-    meetings = meet(rows, matched(partial, ranks, options))
+    meetings = meet(rows, partial.match(ranks, options))
     job, reason = job_steps(rows, meetings)
     steps = device_steps(rows, meetings, job)
     of_job, lost = _of_job(rows, meetings, job, partial.verdicts, options)

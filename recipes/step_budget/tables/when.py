@@ -19,12 +19,18 @@ from .job_tables import JobPaths
 
 #: What of a step takes longer.
 COMPUTE, IDLE, COPIES, COMMUNICATION = "compute", "idle", "copies", "communication"
+ALL_COMPUTE, BLOCKS = "all_compute", "blocks"
 #: Least share of the steps that count; ours.
 _LEAST_SHARE: Final = 0.005
 #: Steps without it that tell what is usual.
 _LEAST_USUAL: Final = 5
 #: Events of two classes are one if they share so many of their steps.
 _SAME_STEPS: Final = 0.8
+#: Compute of all GPUs: each has so much of what their median has; blocks that differ by less than
+#: this part of that are the same work. Growth is no fault: contexts grow.
+_LEVELS: Final = ("from", "until", "between")
+_ALIKE: Final = 0.5
+_SAME_WORK: Final = 0.1
 #: Steps whose path says what the host did.
 _MOST_LOOKED_AT: Final = 8
 #: A place is named if it holds so much.
@@ -38,7 +44,7 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class _Gpus:
-    """Times of the GPUs that have all steps that count, shape (GPUs, steps); their ranks."""
+    """Times and blocks of GPUs that have all steps that count, shape (GPUs, steps); their ranks."""
 
     rank: tuple[int, ...]
     device_id: tuple[int, ...]
@@ -90,8 +96,8 @@ def _gpus_of(paths: JobPaths, counted: IntArray) -> _Gpus:
             rungs = device.rungs_ns[steps].astype(np.float64)
             idle = rungs[:, 4] - device.no_work_ns[steps]
             found.append((rank.number, device.device_id))
-            parts.append((rungs[:, 0], idle, rungs[:, 2], rungs[:, 1]))
-    names = (COMPUTE, IDLE, COPIES, COMMUNICATION)
+            parts.append((rungs[:, 0], idle, rungs[:, 2], rungs[:, 1], device.blocks[steps]))
+    names = (COMPUTE, IDLE, COPIES, COMMUNICATION, BLOCKS)
     times = {name: np.array([part[at] for part in parts]) for at, name in enumerate(names) if parts}
     ranks, devices = tuple(zip(*found, strict=True)) or ((), ())
     return _Gpus(ranks, devices, times, bool(parts and times[COMMUNICATION].any()))
@@ -103,12 +109,32 @@ def _series(
     """Yield what may take longer, and the course of each GPU."""
     series_n = 4 * gpus.n
     yield COMPUTE, _compute(gpus, verdicts, step_ns, series_n)
+    yield ALL_COMPUTE, _all_compute(gpus, step_ns, series_n)
     yield IDLE, courses(gpus.times[IDLE], step_ns, series_n)
     yield COPIES, courses(gpus.times[COPIES], step_ns, series_n)
     if gpus.n > 1 and gpus.meet:
         # What every rank has is no waiting for one of them.
         least = gpus.times[COMMUNICATION].min(axis=0, keepdims=True)
         yield COMMUNICATION, courses(least, step_ns, series_n) * gpus.n
+
+
+def _all_compute(gpus: _Gpus, step_ns: float, series_n: int) -> list[Course]:
+    """Return since when each GPU computes longer, of launches with as many blocks as before."""
+    values, blocks = gpus.times[COMPUTE], gpus.times[BLOCKS]
+    (course,) = courses(np.median(values, axis=0, keepdims=True), step_ns, series_n)
+    if course.kind not in _LEVELS:
+        return []
+    has = np.isin(np.arange(values.shape[1]), course.steps)
+    usual = np.median(values[:, ~has], axis=1, keepdims=True)
+    excess = np.where(has, values - usual, 0.0)
+    longer = excess[:, has].mean(axis=1) / np.maximum(usual[:, 0], 1.0)
+    there, before = (blocks[:, of].mean(axis=1) for of in (has, ~has))
+    alike = longer >= _ALIKE * np.median(longer)
+    alike &= (before > 0) & (np.abs(there - before) <= _SAME_WORK * longer * before)
+    if not alike.all():
+        return []
+    pairs = zip(usual[:, 0].tolist(), excess, strict=True)
+    return [replace(course, usual=ns, excess=some) for ns, some in pairs]
 
 
 def _compute(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import (
     distinct,
@@ -26,12 +27,13 @@ from nsys_llm.numeric.grouping import (
 )
 from nsys_llm.numeric.intervals import IntArray, total_length_ns
 from nsys_llm.numeric.longest import among_largest, candidate_rows, longest_starts
+from nsys_llm.numeric.merging import merged
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.steps import DeviceSteps, StepKind
 
 from .instances import MOST_CANDIDATES, Instances, merged_instances
-from .launches import Key, KeyedKernels, key_codes
+from .launches import Key, KeyedKernels
 from .outlier_context import around
 
 _Unsigned = npt.NDArray[np.unsignedinteger]
@@ -75,15 +77,23 @@ class KernelTails:
     """Many ranks.
 
     Attributes:
-        keys: Over all ranks, sorted.
-        counts: How often which duration, by position in `keys`.
+        durations: How often which duration, by key.
         instances: The longest launches of each key.
     """
 
     ranks: Mapping[RankKey, RankTails] = field(default_factory=dict)
-    keys: tuple[Key, ...] = ()
-    counts: ValueCounts = field(default_factory=ValueCounts.empty)
+    durations: ByKey = field(default_factory=ByKey)
     instances: Instances = field(default_factory=Instances)
+
+    @classmethod
+    def merge(cls, parts: Sequence[KernelTails]) -> KernelTails:
+        """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+        parts = [part for part in parts if part.ranks]
+        if len(parts) == 1:
+            return parts[0]
+        durations, places = ByKey.placed([part.durations for part in parts])
+        instances = merged_instances([part.instances for part in parts], places)
+        return cls(merged([{}, *(part.ranks for part in parts)]), durations, instances)
 
 
 def map_kernels(view: RankView, launched: tuple[KeyedKernels, KeyedKernels]) -> KernelTails:
@@ -109,7 +119,7 @@ def map_kernels(view: RankView, launched: tuple[KeyedKernels, KeyedKernels]) -> 
     )
     numbers = {**instances.numbers, "key": np.searchsorted(kept_keys, instances.numbers["key"])}
     instances = replace(instances, numbers=numbers)
-    return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
+    return KernelTails({rank: tails}, ByKey(keys, counts=counts.regrouped(key)), instances)
 
 
 def _rows(launches: KeyedKernels) -> tuple[IntArray, IntArray, IntArray]:
@@ -162,27 +172,6 @@ def _tails(
         },
         step=None if view.steps is None else view.steps.kind,
         steps=view.device_steps,
-    )
-
-
-def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    parts = [part for part in parts if part.ranks]
-    if len(parts) == 1:
-        return parts[0]
-    keys = tuple(sorted({key for part in parts for key in part.keys}))
-    among = {key: index for index, key in enumerate(keys)}
-    codes = [key_codes(part.keys, among) for part in parts]
-    counts = [
-        ValueCounts(code[part.counts.group], part.counts.value, part.counts.count)
-        for part, code in zip(parts, codes, strict=True)
-        if part.counts.group.size
-    ]
-    return KernelTails(
-        {rank: tails for part in parts for rank, tails in part.ranks.items()},
-        keys,
-        ValueCounts.merge(counts),
-        merged_instances([part.instances for part in parts], codes),
     )
 
 

@@ -6,7 +6,7 @@ groups of their own, by whether they are nodes of a CUDA graph and by the phase 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes, distinct_rows
+from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
@@ -61,8 +61,7 @@ class KeyedKernels:
     def name_codes(self) -> IntArray:
         """Return a code of the name of each key, shape (keys,)."""
         names = [key[0] for key in self.keys]
-        place = {name: index for index, name in enumerate(dict.fromkeys(names))}
-        return np.array([place[name] for name in names], dtype=np.int64)
+        return positions(names, dict.fromkeys(names))
 
     def communicates(self) -> npt.NDArray[np.bool_]:
         """Return which keys are communication, shape (keys,)."""
@@ -89,11 +88,6 @@ def coded_launches(
     both = _coded(Table(columns), trace.strings, options)
     kept_key, every_key = both.key[len(every) :], both.key[: len(every)]
     return KeyedKernels(kept, both.keys, kept_key), KeyedKernels(every, both.keys, every_key)
-
-
-def key_codes(keys: Sequence[Key], among: Mapping[Key, int]) -> IntArray:
-    """Return the position of each key among others."""
-    return np.array([among[key] for key in keys], dtype=np.int64)
 
 
 def config_text(key: Key) -> str:

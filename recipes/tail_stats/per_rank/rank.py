@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.profiler import map_held
 from nsys_llm.analyses.rank_view import RankView
 
@@ -16,6 +15,6 @@ def map_rank(view: RankView) -> TailPartial:
     lanes = view.collectives
     return TailPartial(
         kernels=map_kernels(view, coded_launches(view.trace, view.steps, view.options)),
-        collectives=CollectivesPartial({view.key: lanes} if lanes else {}),
+        lanes={view.key: lanes} if lanes else {},
         held=map_held(view),
     )

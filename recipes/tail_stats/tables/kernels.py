@@ -12,10 +12,10 @@ import pandas as pd
 from nsys_llm.analyses.steps.of_job import steps_of_groups
 from nsys_llm.numeric.distributions import Moments, OrderStatistics
 from nsys_llm.numeric.grouping import joined, summed
+from nsys_llm.numeric.stacking import stacked
 from nsys_llm.numeric.tails import Beyond, ratio
 from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 
-from ..per_rank.kernels import KernelTails
 from .distributions import tail_columns
 from .medians import Medians, RankParts
 
@@ -28,9 +28,9 @@ _OF_RANK: Final = ("mean_ns", "p50_ns", "p99_ns", "max_ns")
 _OF_CONFIG: Final = (*_OF_RANK, "min_ns", "q1_ns", "q3_ns")
 
 
-def tail_numbers(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
+def tail_numbers(medians: Medians, parts: RankParts) -> Columns:
     """Return the numbers of the table tails; column `key` has the key of each row, in order."""
-    keys_n = len(kernels.keys)
+    keys_n = len(medians.keys)
     codes = [medians.rows[rank.key] for rank, _ in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
     whole_ns = int(total_ns.sum())
@@ -63,11 +63,11 @@ def rank_tail_numbers(
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
     rich = tail_columns(
         _OF_RANK,
-        Moments.joined([tails.moments for _, tails in parts]),
-        OrderStatistics.joined([tails.order for _, tails in parts]),
+        stacked(Moments, [tails.moments for _, tails in parts]),
+        stacked(OrderStatistics, [tails.order for _, tails in parts]),
         joined([tails.total_ns for _, tails in parts]),
         np.repeat(np.array(rank_ns, dtype=np.int64), rows_n),
-        Beyond.joined(beyond),
+        stacked(Beyond, beyond),
     )
     everywhere = np.where(medians.moments.n[code] > 0, medians.twice[code] / 2, np.nan)
     return {

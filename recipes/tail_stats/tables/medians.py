@@ -14,7 +14,7 @@ from nsys_llm.report.columns import Columns, taken
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.kernels import KernelTails, RankTails
-from ..per_rank.launches import Key, config_text, key_codes
+from ..per_rank.launches import Key, config_text
 
 RankParts = Sequence[tuple[Rank, RankTails]]
 
@@ -32,13 +32,13 @@ class Medians:
     """
 
     def __init__(self, kernels: KernelTails) -> None:
-        self.keys = kernels.keys
-        self.moments = kernels.counts.moments(len(kernels.keys))
-        self.order = kernels.counts.order_statistics(len(kernels.keys))
+        self.keys, counts = kernels.durations.keys, kernels.durations.counts
+        self.moments = counts.moments(len(self.keys))
+        self.order = counts.order_statistics(len(self.keys))
         self.twice = twice_medians(self.order)
-        self.beyond = beyond_medians(kernels.counts, self.twice, len(kernels.keys))
-        self.modes = second_modes(kernels.counts, self.twice, len(kernels.keys))
-        self.communication = np.array([bool(key[1]) for key in kernels.keys], dtype=bool)
+        self.beyond = beyond_medians(counts, self.twice, len(self.keys))
+        self.modes = second_modes(counts, self.twice, len(self.keys))
+        self.communication = np.array([bool(key[1]) for key in self.keys], dtype=bool)
         self.rows = {
             rank: self._codes(tails.keys)[tails.key] for rank, tails in kernels.ranks.items()
         }
@@ -50,7 +50,7 @@ class Medians:
     def _codes(self, keys: Sequence[Key]) -> IntArray:
         if keys == self.keys:  # compares by identity first, which takes no time
             return np.arange(len(keys))
-        return key_codes(keys, self._place)
+        return np.array([self._place[key] for key in keys], dtype=np.int64)
 
     def beyond_of(self, rank: Rank, tails: RankTails) -> Beyond:
         """Return what each row of a rank has beyond the medians over all ranks."""

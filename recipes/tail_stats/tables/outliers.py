@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import is_outlier, ratio
 from nsys_llm.report.columns import Columns, nullable, percent
@@ -125,8 +126,7 @@ _BESIDE: Final = {
 
 def owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
     """Return for each launch the position of its rank among the numbered ones."""
-    place = {rank.key: index for index, rank in enumerate(ranks)}
-    owner_place = np.array([place.get(key, -1) for key in instances.ranks], dtype=np.int64)
+    owner_place = positions(instances.ranks, (rank.key for rank in ranks))
     return (
         owner_place[instances.numbers["owner"]] if len(instances) else np.empty(0, dtype=np.int64)
     )

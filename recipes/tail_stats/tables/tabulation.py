@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import delays_ns
-from nsys_llm.analyses.wall.of_matched import matched
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
@@ -36,7 +35,7 @@ def tabulate(
     """
     return {
         **_kernel_columns(partial.kernels, ranks, options),
-        **_collective_tables(matched(partial, ranks, options), partial),
+        **_collective_tables(partial.match(ranks, options), partial),
     }
 
 
@@ -52,7 +51,7 @@ def _kernel_columns(
     beyond = [medians.beyond_of(rank, tails) for rank, tails in parts]
     rows_n = sum(len(tails.key) for _, tails in parts)
     by_rank = rank_tail_numbers(medians, parts, beyond, burst_pcts(events, bursts, rows_n))
-    numbers = tail_numbers(kernels, medians, parts)
+    numbers = tail_numbers(medians, parts)
     together = [outliers.numbers["key"][rows] for rows, _ in bursts]
     shown = ShownKeys.of(medians, parts, beyond, joined([listed.numbers["key"], *together]))
     tails, rank_tails = shown.rows(numbers, _ORDER), shown.rows(by_rank, _RANK_ORDER)

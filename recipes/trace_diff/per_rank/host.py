@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.range_names import RangeNames
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.enclosing import first_above
-from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.grouping import coded, distinct_codes
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import WAITING_CLASSES, classify_api
@@ -24,7 +25,7 @@ from nsys_llm.trace.ranges import PUSH_POP, lasting
 from nsys_llm.trace.rank_trace import RankTrace
 
 
-def call_times(trace: RankTrace) -> HistogramByName:
+def call_times(trace: RankTrace) -> ByKey:
     """Return how long CUDA calls of a rank took that wait for nothing, in ns, by function."""
     calls, _ = trace.host_calls("api_calls")
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
@@ -33,14 +34,14 @@ def call_times(trace: RankTrace) -> HistogramByName:
     if names:
         kept = kept & ~waits[code]
     took_ns = calls["end_ns"] - calls["start_ns"]
-    return HistogramByName(names, ValueCounts.from_values(code[kept], took_ns[kept]))
+    return ByKey(names, counts=ValueCounts.from_values(code[kept], took_ns[kept]))
 
 
-def range_times(trace: RankTrace) -> HistogramByName:
+def range_times(trace: RankTrace) -> ByKey:
     """Return how long NVTX ranges without a CUDA call took, by name, running numbers as #."""
     events = trace.tables.get("nvtx_events")
     if events is None or not len(events):
-        return HistogramByName()
+        return ByKey()
     starts, ends = events["start_ns"], events["end_ns"]
     kept = (events["event_type"] == PUSH_POP) & lasting(starts, ends)
     if trace.windows_ns is not None:
@@ -48,11 +49,9 @@ def range_times(trace: RankTrace) -> HistogramByName:
     rows = np.flatnonzero(kept)
     rows = rows[~_calls_inside(events, rows, trace.tables.get("api_calls"))]
     named = RangeNames.of(events, rows, trace.strings)
-    keys = [range_key(text) for text in named.texts]
-    names = tuple(sorted(set(keys)))
-    place = {name: index for index, name in enumerate(names)}
-    code = np.array([place[key] for key in keys], dtype=np.int64)[named.code]
-    return HistogramByName(names, ValueCounts.from_values(code, ends[rows] - starts[rows]))
+    names, code = coded([range_key(text) for text in named.texts])
+    counts = ValueCounts.from_values(code[named.code], ends[rows] - starts[rows])
+    return ByKey(names, counts=counts)
 
 
 def _calls_inside(events: Table, rows: IntArray, calls: Table | None) -> npt.NDArray[np.bool_]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, exact_sums, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -127,9 +128,6 @@ _BLOCKS = "sync_memop"
 #: Packed code (see `nsys_llm.taxonomy.cuda_codes.MoveKind`), and whether the call that made the
 #: copy returns only when it is done.
 CopyKind = tuple[int, bool]
-#: By packed code: operations that start in the window, time in them inside the window in ns, and
-#: bytes of the first as far as sizes are recorded.
-MoveSums = dict[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -166,18 +164,17 @@ class RankMoves:
         return WorkSums.counted(work, self.kind, len(self.kinds), (self.took_ns, self.size_bytes))
 
 
-def move_sums(trace: RankTrace) -> MoveSums:
+def move_sums(trace: RankTrace) -> ByKey:
     """Return all copies and fills of a rank, by kind."""
     moves = memop_table(trace)
     inside = trace.starts_inside(moves)
     kinds, kind = distinct_codes(moves["kind"])
-    columns = (
-        np.bincount(kind[inside], minlength=kinds.size).astype(np.int64),
-        summed(kind, trace.clipped_ns(moves), kinds.size),
-        summed(kind[inside], _sizes(moves["size_bytes"])[inside], kinds.size),
-    )
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return dict(zip(kinds.tolist(), rows, strict=True))
+    sums = {
+        "moves_n": np.bincount(kind[inside], minlength=kinds.size).astype(np.int64),
+        "total_ns": summed(kind, trace.clipped_ns(moves), kinds.size),
+        "size_bytes": summed(kind[inside], _sizes(moves["size_bytes"])[inside], kinds.size),
+    }
+    return ByKey(tuple(kinds.tolist()), sums)
 
 
 def _sizes(size_bytes: IntArray) -> IntArray:

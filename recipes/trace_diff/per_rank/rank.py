@@ -12,6 +12,7 @@ from nsys_llm.analyses.nvtx.phase_times import phase_times
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.finder import nameless_steps
 from nsys_llm.analyses.steps.steps import GRAPH_REPLAYS, KERNEL_PERIOD, STEP_KERNEL, Steps
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray, total_length_ns
@@ -21,7 +22,7 @@ from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, by_name
+from ..partials import DeviceSums, DiffPartial, RankSums, SidePart
 from .host import call_times, range_times
 from .operations import MOVE_TABLES, LaunchKeys, coded_launches, move_sums
 from .step_walls import RankWalls, StepWalls
@@ -32,9 +33,8 @@ def map_rank(view: RankView) -> DiffPartial:
     trace, rank, options = view.trace, view.key, view.options
     kernels = trace.tables["kernels"]
     launches = coded_launches(kernels, trace.strings, options)
-    keys_n = len(launches.keys)
     inside = trace.starts_inside(kernels)
-    total_ns = summed(launches.key, trace.clipped_ns(kernels), keys_n)
+    total_ns = summed(launches.key, trace.clipped_ns(kernels), len(launches.keys))
     durations = kernels["end_ns"] - kernels["start_ns"]
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
     times = phase_times(trace, options)
@@ -44,7 +44,7 @@ def map_rank(view: RankView) -> DiffPartial:
     sums = RankSums(
         moves=move_sums(trace),
         apis=_apis(trace),
-        phases=by_name(times.phases, times.ops_n, times.gpu_ns),
+        phases=ByKey.of(times.phases, {"ops_n": times.ops_n, "gpu_ns": times.gpu_ns}),
         devices=_devices(trace, launches, rank_walls.idle),
         walls=walls,
         nameless=_nameless(trace, rank_walls, view.steps),
@@ -55,9 +55,9 @@ def map_rank(view: RankView) -> DiffPartial:
         whole_graphs_n=len(trace.tables["graph_traces"]),
         unrecorded_n=len(view.unrecorded.lost),
     )
-    host = call_times(trace), range_times(trace)
-    part = SidePart({rank: sums}, launches.keys, total_ns, counts, *host)
-    return DiffPartial({rank.side: part})
+    worked = ByKey(launches.keys, {"total_ns": total_ns}, counts)
+    part = SidePart({rank: sums}, worked, call_times(trace), range_times(trace))
+    return DiffPartial(sides={rank.side: part})
 
 
 def _nameless(trace: RankTrace, walls: RankWalls, steps: Steps | None) -> StepWalls | None:
@@ -68,11 +68,12 @@ def _nameless(trace: RankTrace, walls: RankWalls, steps: Steps | None) -> StepWa
     return None if repeated is None else walls.of(repeated)
 
 
-def _apis(trace: RankTrace) -> NamedSums:
+def _apis(trace: RankTrace) -> ByKey:
     calls, _ = trace.host_calls("api_calls")
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
     counts = np.bincount(code[trace.starts_inside(calls)], minlength=len(names)).astype(np.int64)
-    return by_name(names, counts, summed(code, trace.clipped_ns(calls), len(names)))
+    total_ns = summed(code, trace.clipped_ns(calls), len(names))
+    return ByKey(names, {"calls_n": counts, "total_ns": total_ns})
 
 
 def _devices(

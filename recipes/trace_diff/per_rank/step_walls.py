@@ -18,7 +18,7 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.analyses.wall.split import compute_by_kernel, wall_of_steps
-from nsys_llm.numeric.grouping import exact_sums, joined
+from nsys_llm.numeric.grouping import coded, exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, intersect_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.trace.device_ops import DeviceOps, device_windows
@@ -212,9 +212,7 @@ def _chosen(trace: RankTrace, steps: Steps | None, options: Mapping[str, Any]) -
         if rows.size:
             texts = [str(name) for name in steps.names[rows].tolist()]
             every, keys_n, unparsed_n = step_works(texts)
-            works = tuple(sorted(set(every)))
-            place = {work: index for index, work in enumerate(works)}
-            work = np.array([place[work] for work in every], dtype=np.int64)
+            works, work = coded(every)
             keys = np.array(keys_n, dtype=np.int64)
             return _Chosen(steps, rows, works, work, keys, left.size, unparsed_n)
     nothing = np.zeros(1, dtype=np.int64)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import absent_ranks
 from nsys_llm.taxonomy.step_names import STEP
@@ -24,7 +25,6 @@ from nsys_llm.view.text import (
     ranks_words,
 )
 
-from ..partials import by_name
 from ..per_rank.operations import GEOMETRY_N, Key
 from .runs import Runs, RunSums
 from .step_splits import RunSteps
@@ -305,7 +305,7 @@ def other_window(before: RunSums, after: RunSums) -> bool:
 
 def work_ratio(before: RunSums, after: RunSums) -> float | None:
     """Return how much more of the same launches a run has; None where that is about as many."""
-    names = sorted({key[0] for run in (before, after) for key in run.part.keys})
+    names = sorted({key[0] for run in (before, after) for key in run.keys})
     first, second = before.kernels(names), after.kernels(names)
     both = (first.launches_n > 0) & (second.launches_n > 0)
     n0, n1 = first.launches_n[both], second.launches_n[both]
@@ -322,7 +322,7 @@ def work_ratio(before: RunSums, after: RunSums) -> float | None:
 
 def common_names_pct(runs: Runs) -> list[float]:
     """Return the share of each run's kernel time in kernels that both have."""
-    common = sorted(set.intersection(*({key[0] for key in run.part.keys} for run in runs.compared)))
+    common = sorted(set.intersection(*({key[0] for key in run.keys} for run in runs.compared)))
     return [
         100.0 * int(run.kernels(common).total_ns.sum()) / run.kernel_ns if run.kernel_ns else 0.0
         for run in runs.compared
@@ -347,6 +347,6 @@ def common_launches_pct(runs: Runs) -> float:
 
 
 def _by_geometry(run: RunSums) -> dict[Key, tuple[int, ...]]:
-    launches_n = run.part.counts.moments(len(run.part.keys)).n
-    keys = [(key[0], *key[2 : 2 + GEOMETRY_N]) for key in run.part.keys]
-    return by_name(keys, launches_n, run.part.total_ns)
+    launches_n = run.part.kernels.counts.moments(len(run.keys)).n
+    keys = [(key[0], *key[2 : 2 + GEOMETRY_N]) for key in run.keys]
+    return ByKey.of(keys, {"launches_n": launches_n, **run.part.kernels.sums}).rows()

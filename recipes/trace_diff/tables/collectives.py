@@ -4,35 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, fields
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import (
     MatchedCollectives,
     Sequenced,
     communicator,
-    match_collectives,
 )
 from nsys_llm.analyses.collectives.profiler import (
     delays_ns,
-    merged_held,
     profiler_waits_ns,
     without_profiler,
 )
 from nsys_llm.analyses.collectives.waits import member_waits
-from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.merging import merged
 from nsys_llm.report.columns import Columns, taken
-from nsys_llm.report.wall import idle_details
-from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
-from ..partials import DiffPartial, SidePart
 from .kernels import by_change
 from .runs import Runs, RunSums
 
@@ -100,7 +93,7 @@ class RunCollectives:
 
 def sum_collectives(run: RunSums, collectives: MatchedCollectives) -> RunCollectives:
     """Add the matched collectives of a run up."""
-    delays = delays_ns(collectives, merged_held([sums.held for _, sums in run.ranks]))
+    delays = delays_ns(collectives, merged([{}, *(sums.held for _, sums in run.ranks)]))
     by_key: dict[tuple[str, str], CollectiveSums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
         part = _summed(sequence, collectives, late_ns)
@@ -160,39 +153,3 @@ def _summed(
         int(profiler_waits_ns(waits, net).sum()),
         caused_ns=caused,
     )
-
-
-def matched(
-    part: SidePart, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> MatchedCollectives:
-    """Return the collectives of a side, of whose ranks or of all; those of `prepare`, if any."""
-    if part.matched is not None:
-        return part.matched
-    lanes = {key: sums.lanes for key, sums in part.ranks.items() if sums.lanes}
-    selected = [rank for rank in ranks if rank.key in part.ranks]
-    return match_collectives(CollectivesPartial(lanes), selected, options)
-
-
-def prepare(partial: DiffPartial, ranks: Sequence[Rank], options: Mapping[str, Any]) -> DiffPartial:
-    """Return a merged partial with its collectives matched, for the wall split and all tables."""
-    sides = {
-        side: replace(part, matched=matched(part, ranks, options))
-        for side, part in partial.sides.items()
-    }
-    return DiffPartial(sides)
-
-
-def wall_details(
-    partial: DiffPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
-) -> WallDetails:
-    """Return what is known of the classes of each device of each side."""
-    details: dict[WallKey, dict[str, Mapping[str, int]]] = {}
-    for part in partial.sides.values():
-        for key, sums in part.ranks.items():
-            for device in sums.devices:
-                known = {} if device.idle_ns is None else idle_details(device.idle_ns)
-                details[key, device.device_id] = dict(known)
-        collectives = matched(part, ranks, options)
-        for place, parts in communication_details(collectives, walls).items():
-            details[place].update(parts)
-    return details

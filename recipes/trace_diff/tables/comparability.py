@@ -266,7 +266,7 @@ def _other_sizes(runs: Runs, some: Comparison) -> str | None:
     """
     names = runs.names
     first, second = (step_kernels(steps, names, some.cells) for steps in some.steps)
-    talks = {key[0] for run in runs.compared for key in run.part.keys if is_communication(key[1])}
+    talks = {key[0] for run in runs.compared for key in run.keys if is_communication(key[1])}
     both = (first.launches_n > 0) & (second.launches_n > 0)
     both &= ~np.isnan(first.threads + second.threads)
     both &= np.array([name not in talks for name in names], dtype=bool)

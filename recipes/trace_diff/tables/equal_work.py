@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.numeric.grouping import distinct_rows, split_by_code
+from nsys_llm.numeric.grouping import distinct_rows, positions, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.view.text import counted, format_count, quoted
 
@@ -74,8 +74,7 @@ class Cells:
         """Return the position of each step's cell among `shares`, -1 for none of them."""
         if self.shares is None:
             return np.zeros(len(steps), dtype=np.int64)
-        place = {cell: code for code, cell in enumerate(self.shares)}
-        return np.array([place.get(self.cell_of(work), -1) for work in steps.work], dtype=np.int64)
+        return positions(map(self.cell_of, steps.work), self.shares)
 
 
 ALL_ALIKE: Final = Cells(lambda _: None, None)
@@ -223,8 +222,7 @@ def _shares(
     sides = []
     for steps in (before, after):
         every = [cell_of(work) for work in steps.work]
-        place = {cell: code for code, cell in enumerate(dict.fromkeys(every))}
-        codes = np.array([place[cell] for cell in every], dtype=np.int64)
+        codes = positions(every, dict.fromkeys(every))
         slow = np.flatnonzero(slow_steps(steps, codes).any(axis=1)).tolist()
         usual = Counter(every) - Counter(every[place] for place in slow)
         sides.append((Counter(every), usual))

@@ -63,7 +63,7 @@ def kernel_columns(
     names = runs.names
     before, after = (run.kernels(names) for run in runs.compared)
     status = status_of(before, after)
-    demangled = {key[0]: key[1] for run in runs.compared for key in run.part.keys}
+    demangled = {key[0]: key[1] for run in runs.compared for key in run.keys}
     noise = noise_pct(before, [run.kernels(names) for run in runs.noise])
     tests = compared(before, after, noise, options)
     columns = {
@@ -84,7 +84,7 @@ def kernel_columns(
 def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     """Return the table configs: by name and configuration, effects of their own."""
     both = runs.compared
-    keys = sorted({(key[0], *key[2:]) for run in both for key in run.part.keys})
+    keys = sorted({(key[0], *key[2:]) for run in both for key in run.keys})
     before, after = (run.kernels_by(keys, lambda key: (key[0], *key[2:])) for run in both)
     columns = {
         "name": [key[0] for key in keys],

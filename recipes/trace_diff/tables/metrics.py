@@ -258,7 +258,7 @@ class Metrics:
         """
         by_side: dict[str, Mapping[str, tuple[float, ...]]] = {}
         for run in (*self.runs.compared, *self.runs.noise):
-            names = sorted({key[0] for key in run.part.keys})
+            names = sorted({key[0] for key in run.keys})
             whole = run.kernels(names)
             columns = whole.launches_n.tolist(), whole.total_ns.tolist()
             if self.comparison.kind == STEP:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.grouping import summed
+from nsys_llm.numeric.grouping import positions, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, added
-from ..per_rank.operations import Key, MoveSums
+from ..partials import DeviceSums, DiffPartial, RankSums, SidePart
+from ..per_rank.operations import Key
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class RunSums:
     others: tuple[Rank, ...]
     devices_n: int
     whole: DeviceSums
-    moves: MoveSums
+    moves: Mapping[int, tuple[int, ...]]
     gpus: frozenset[str]
     kernel_ns: int
     launches_n: int
@@ -81,12 +82,17 @@ class RunSums:
             others=tuple(rank for rank in ranks if rank.key not in part.ranks),
             devices_n=len(devices),
             whole=DeviceSums.total(devices),
-            moves=added(item for of_rank in sums for item in of_rank.moves.items()),
+            moves=ByKey.merge([of_rank.moves for of_rank in sums]).rows(),
             gpus=frozenset(gpu for fact in facts if fact is not None for gpu in fact.gpus),
-            kernel_ns=int(part.total_ns.sum()),
-            launches_n=int(part.counts.count.sum()),
+            kernel_ns=int(part.kernels["total_ns"].sum()),
+            launches_n=int(part.kernels.counts.count.sum()),
             whole_graphs_n=sum(of_rank.whole_graphs_n for of_rank in sums),
         )
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """What its kernels launch, sorted."""
+        return self.part.kernels.keys
 
     @property
     def device_window_ns(self) -> int:
@@ -99,16 +105,17 @@ class RunSums:
 
     def kernels_by(self, groups: Sequence[Any], group_of: Callable[[Key], Any]) -> KernelSide:
         """Return kernels by groups of their keys; those of no group are left out."""
-        place, groups_n = {group: index for index, group in enumerate(groups)}, len(groups)
-        code = np.array([place.get(group_of(key), groups_n) for key in self.part.keys], np.int64)
-        counts = self.part.counts.regrouped(code) if code.size else ValueCounts.empty()
-        inside = counts.group < groups_n
-        counts = ValueCounts(counts.group[inside], counts.value[inside], counts.count[inside])
-        return kernel_side(counts, summed(code, self.part.total_ns, groups_n + 1)[:groups_n])
+        kernels, groups_n = self.part.kernels, len(groups)
+        code = positions(map(group_of, kernels.keys), groups)
+        counts = kernels.counts.regrouped(code) if code.size else kernels.counts
+        rows = counts.group >= 0
+        counts = ValueCounts(counts.group[rows], counts.value[rows], counts.count[rows])
+        known = code >= 0
+        return kernel_side(counts, summed(code[known], kernels["total_ns"][known], groups_n))
 
-    def summed_names(self, of: Callable[[RankSums], NamedSums]) -> NamedSums:
+    def summed_names(self, of: Callable[[RankSums], ByKey]) -> dict[str, tuple[int, ...]]:
         """Return calls and time by name over all ranks."""
-        return added(item for _, rank in self.ranks for item in of(rank).items())
+        return ByKey.merge([of(rank) for _, rank in self.ranks]).rows()
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,7 @@ class Runs:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Kernel names of baseline and input, sorted."""
-        return tuple(sorted({key[0] for run in self.compared for key in run.part.keys}))
+        return tuple(sorted({key[0] for run in self.compared for key in run.keys}))
 
     @cached_property
     def common(self) -> frozenset[int]:

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..partials import NamedSums, RankSums
+from ..partials import RankSums
 from ..per_rank.operations import CopyKind
 from .kernels import by_change, sum_columns
 from .runs import Runs, RunSums
@@ -89,7 +90,7 @@ def _run_row(run: RunSums) -> dict[str, Any]:
     }
 
 
-def _named(runs: Runs, what: str, of: Callable[[RankSums], NamedSums]) -> tuple[list[str], Columns]:
+def _named(runs: Runs, what: str, of: Callable[[RankSums], ByKey]) -> tuple[list[str], Columns]:
     """Return the names that a run has calls of or time in, and sums over all ranks."""
     sides = [run.summed_names(of) for run in runs.compared]
     names = sorted({name for side in sides for name, sums in side.items() if sums != (0, 0)})

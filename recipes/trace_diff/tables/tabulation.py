@@ -14,7 +14,7 @@ from nsys_llm.trace.identity import Rank
 from ..partials import DiffPartial
 from . import kernels, sums, wall_change
 from .chosen_steps import step_copies, step_kernels
-from .collectives import collective_columns, matched, sum_collectives
+from .collectives import collective_columns, sum_collectives
 from .comparability import STEP, WallsOf, compare
 from .gates import gate_columns
 from .metrics import Metrics, metric_columns
@@ -30,12 +30,10 @@ def tabulate(
 ) -> dict[str, Cells]:
     """Return the recipe's tables by name, of all ranks."""
     runs = runs_of(partial, ranks)
-    pairs = sorted({key[:2] for run in runs.all for key in run.part.keys})
+    pairs = sorted({key[:2] for run in runs.all for key in run.keys})
     rules = rules_for([full for _, full in pairs], options["engine"])
     classes, category = rules.shown_classes(pairs), rules.compute_category
-    met = {
-        run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
-    }
+    met = {run.side: run.part.match([rank for rank, _ in run.ranks], options) for run in runs.all}
 
     def steps_of(run: RunSums, walls: WallsOf) -> RunSteps:
         return run_steps(run, runs.common, category, met[run.side], walls)

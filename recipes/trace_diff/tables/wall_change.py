@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.numeric.distributions import HistogramByName
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.when import STEADY, courses, level_words
 from nsys_llm.report.columns import Columns, sorted_columns
@@ -143,7 +144,7 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     parts: list[Columns] = []
     for kind in (CALL, RANGE):
         both = [run.part.calls if kind == CALL else run.part.ranges for run in runs.compared]
-        seen = [(some.names, np.unique(some.counts.group).tolist()) for some in both]
+        seen = [(some.keys, np.unique(some.counts.group).tolist()) for some in both]
         names = sorted({of[code] for of, codes in seen for code in codes})
         before, after = (_host_side(some, names) for some in both)
         tests = compared(before, after, None, options, _TICK_NS)
@@ -164,9 +165,8 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     return sorted_columns(joined, "kind", "-baseline_total_ns", "name")
 
 
-def _host_side(histogram: HistogramByName, names: list[str]) -> KernelSide:
-    place = {name: index for index, name in enumerate(names)}
-    code = np.array([place.get(name, -1) for name in histogram.names], dtype=np.int64)
+def _host_side(histogram: ByKey, names: list[str]) -> KernelSide:
+    code = positions(histogram.keys, names)
     counts = histogram.counts.regrouped(code) if code.size else histogram.counts
     return kernel_side(counts, counts.moments(len(names)).total)
 

@@ -46,7 +46,7 @@ def _content(opened: int, path: str, most_bytes: int) -> bytes:
     waits, content, until = select.poll(), bytearray(), time.monotonic() + _SECONDS
     waits.register(opened, select.POLLIN)
     while waits.poll(max(0, 1e3 * (until - time.monotonic()))):
-        part = os.read(opened, most_bytes + 1 - len(content))
+        part = os.read(opened, min(most_bytes + 1 - len(content), 1 << 20))
         content += part
         if not part:
             return bytes(content)

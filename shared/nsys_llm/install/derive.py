@@ -21,7 +21,7 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.declared import Column, Metric, Option, TableWrite
 from nsys_llm.manifest.manifest import Manifest, common_facts, load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import ExportSchema, Framework, frameworks, schema_versions
-from nsys_llm.report.analysis import load_analysis
+from nsys_llm.report.analysis import load_rules
 from nsys_llm.report.rules import OURS, Rule
 from nsys_llm.report.run_texts import RULES
 from nsys_llm.report.templates import readable
@@ -237,7 +237,7 @@ def findings_page() -> str:
     """Return the page as Markdown."""
     parts = [_TITLE, "## All recipes\n", _rules_table(RULES.values())]
     for recipe in recipe_names():
-        parts += [f"## {recipe}\n", _rules_table(load_analysis(recipe).rules.values())]
+        parts += [f"## {recipe}\n", _rules_table(load_rules(recipe).values())]
     return "\n".join(parts)
 
 

@@ -7,12 +7,13 @@ smaller than the durations and, unlike medians, can be added up over ranks witho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.stacking import Rows
 
 #: The percentiles that every distribution here carries.
 PERCENTS: Final = (25, 50, 75, 90, 95, 99)
@@ -33,7 +34,7 @@ _FEWEST_REPEATS: Final = 8
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(Rows):
     """Sums per group. All of shape (groups,); a group without values has n = 0.
 
     Attributes:
@@ -48,24 +49,9 @@ class Moments:
     minimum: IntArray
     maximum: IntArray
 
-    @classmethod
-    def joined(cls, parts: Sequence[Moments]) -> Moments:
-        """Put the groups of several parts one after the other."""
-        return cls(*_joined(cls, parts))
-
-    def take(self, groups: IntArray) -> Moments:
-        """Return the sums of some groups, in the given order."""
-        return Moments(
-            self.n[groups],
-            self.total[groups],
-            self.squares[groups],
-            self.minimum[groups],
-            self.maximum[groups],
-        )
-
 
 @dataclass(frozen=True)
-class OrderStatistics:
+class OrderStatistics(Rows):
     """The two values around each percentile, from which `interpolate` makes the percentile.
 
     Attributes:
@@ -78,34 +64,13 @@ class OrderStatistics:
     high: IntArray
     hundredths: IntArray
 
-    @classmethod
-    def joined(cls, parts: Sequence[OrderStatistics]) -> OrderStatistics:
-        """Put the groups of several parts one after the other."""
-        return cls(*_joined(cls, parts))
-
-    def take(self, groups: IntArray) -> OrderStatistics:
-        """Return the statistics of some groups, in the given order."""
-        return OrderStatistics(self.low[groups], self.high[groups], self.hundredths[groups])
-
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(Rows):
     """How the values of each group are spread."""
 
     moments: Moments
     order: OrderStatistics
-
-    @classmethod
-    def joined(cls, parts: Sequence[Spread]) -> Spread:
-        """Put the groups of several parts one after the other."""
-        return cls(
-            Moments.joined([part.moments for part in parts]),
-            OrderStatistics.joined([part.order for part in parts]),
-        )
-
-    def take(self, groups: IntArray) -> Spread:
-        """Return some groups, in the given order."""
-        return Spread(self.moments.take(groups), self.order.take(groups))
 
 
 @dataclass(frozen=True)
@@ -213,7 +178,7 @@ class ValueCounts:
 def interpolate(order: OrderStatistics) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Return percentiles as float64 of shape (groups, len(PERCENTS)), as numpy's linear method."""
     step = (order.high - order.low) * order.hundredths
-    return order.low + step / 100.0
+    return (order.low + step / 100.0).reshape(-1, len(PERCENTS))
 
 
 def sample_std(
@@ -232,16 +197,6 @@ def sample_std(
     # Dividing Python integers rounds once, whatever their size.
     result[enough] = np.sqrt((spread[enough] / pairs[enough]).astype(np.float64))
     return result
-
-
-def _joined(kind: type[Moments] | type[OrderStatistics], parts: Sequence[Any]) -> list[Any]:
-    """Concatenate each field; without parts, that of a counting of nothing."""
-    if not parts:
-        empty = ValueCounts.empty()
-        parts = [empty.moments(0) if kind is Moments else empty.order_statistics(0)]
-    return [
-        np.concatenate([getattr(part, member.name) for part in parts]) for member in fields(kind)
-    ]
 
 
 def _counted(group: IntArray, value: IntArray, count: IntArray | None) -> ValueCounts:
@@ -284,31 +239,3 @@ def _sums_of_squares(value: IntArray, count: IntArray, first: IntArray) -> Any:
 
 def _run_starts(values: IntArray) -> IntArray:
     return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1]))).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class HistogramByName:
-    """How often each value occurred under each name.
-
-    Attributes:
-        names: Sorted, each once.
-    """
-
-    names: tuple[str, ...] = ()
-    counts: ValueCounts = field(default_factory=ValueCounts.empty)
-
-    @classmethod
-    def merge(cls, parts: Sequence[HistogramByName]) -> HistogramByName:
-        """Add counts up. Associative and commutative; the identity has no names."""
-        names = tuple(sorted({name for part in parts for name in part.names}))
-        code = {name: index for index, name in enumerate(names)}
-        counts = [
-            ValueCounts(
-                np.array([code[name] for name in part.names], dtype=np.int64)[part.counts.group],
-                part.counts.value,
-                part.counts.count,
-            )
-            for part in parts
-            if part.counts.group.size
-        ]
-        return cls(names, ValueCounts.merge(counts))

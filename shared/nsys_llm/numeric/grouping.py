@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,18 @@ def distinct_codes(values: IntArray) -> tuple[IntArray, IntArray]:
         return used, codes.astype(np.int64, copy=False)
     low, places = int(values.min()), np.flatnonzero(seen)
     return places + low, _looked_up(values, low, places, np.arange(places.size), seen.size)
+
+
+def positions(values: Iterable[Any], among: Iterable[Any]) -> IntArray:
+    """Return the position of each value, of any kind, among others; -1 of one that is not there."""
+    place = {value: at for at, value in enumerate(among)}
+    return np.array([place.get(value, -1) for value in values], dtype=np.int64)
+
+
+def coded(values: Sequence[Any]) -> tuple[tuple[Any, ...], IntArray]:
+    """Return the distinct values, of any kind, sorted, and each one's position among them."""
+    used = tuple(sorted(set(values)))
+    return used, positions(values, used)
 
 
 def replaced(values: IntArray, new: Callable[[IntArray], IntArray]) -> IntArray:

@@ -6,8 +6,7 @@ the time beyond it adds up exactly over groups and ranks, in any order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -64,13 +63,6 @@ class Beyond:
     twice: IntArray
     outliers_n: IntArray
     outliers_twice: IntArray
-
-    @classmethod
-    def joined(cls, parts: Sequence[Beyond]) -> Beyond:
-        """Put the groups of several parts one after the other."""
-        nothing = np.empty(0, dtype=np.int64)
-        columns = [[getattr(part, field.name) for part in parts] for field in fields(cls)]
-        return cls(*(np.concatenate([nothing, *column]) for column in columns))
 
 
 def beyond_medians(counts: ValueCounts, twice_median: IntArray, groups_n: int) -> Beyond:

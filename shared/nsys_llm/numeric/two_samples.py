@@ -20,8 +20,14 @@ FloatArray = npt.NDArray[np.float64]
 
 #: Limits of the correlation from one value to the next that is reckoned with.
 _MOST_CORRELATION: Final = 0.9
-#: Median absolute deviations, scaled to the spread of normal values, beyond which values are cut.
-_MOST_MADS: Final = 2.5 * 1.4826
+#: Median absolute deviations as spreads of normal values, and those beyond which values are cut.
+MAD_SCALE: Final = 1.4826
+_MOST_MADS: Final = 2.5 * MAD_SCALE
+#: Single values count up to so many scaled MAD. So many alike series tell the spread of each, whose
+#: own is at most so many times theirs.
+_CUT: Final = 10.0
+_MOST_POOLED: Final = 8
+_SPREADS: Final = 3.0
 #: Fewer runs tell no band of further ones.
 LEAST_RUNS: Final = 3
 _ITERATIONS_N: Final = 300
@@ -98,6 +104,62 @@ class Order:
         if 2 * passed[-1] < first.size:
             place = int((passed * np.arange(1, second.size + 1)).argmax())
         return cls(longer, (int(passed[place]), place + 1))
+
+
+def scaled_mad(residuals: FloatArray) -> float:
+    """Return the median distance from zero, in standard deviations of a normal distribution."""
+    return MAD_SCALE * float(np.median(np.abs(residuals)))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is usual of alike series over steps: one alone tells too little of its own.
+
+    Attributes:
+        variance: Beside the best level.
+        alike: Correlation of neighbors.
+        series_n: How many tell that.
+        strict: Part of the chances that each series has.
+    """
+
+    variance: float
+    alike: float
+    series_n: int
+    strict: float
+
+    @classmethod
+    def of(cls, rests: Sequence[FloatArray], strict: float) -> Noise:
+        """Measure it by what series, each of shape (steps,), have beyond a level that fits them."""
+        cut = [np.clip(rest, -(most := _CUT * scaled_mad(rest)), most) for rest in rests]
+        variance = float(np.median([_variance(rest) for rest in cut]))
+        n, alike = cut[0].size, float(np.median([correlation(rest) for rest in cut]))
+        # A level that is fitted to chance takes likeness away; simulated for 12 to 300 steps.
+        alike = min((alike + 2 / n) / (1 - 4 / n), _MOST_CORRELATION)
+        return cls(variance, alike, min(len(cut), _MOST_POOLED), strict)
+
+    def chance(self, values: FloatArray, fit: FloatArray, along: FloatArray) -> float:
+        """Return how likely values rise or fall so much `along` what they are fitted to."""
+        # Single steps that are far off are events, and no part of the spread.
+        most = _CUT * scaled_mad(values - fit)
+        cut = np.clip(values, fit - most, fit + most)
+        at = along - along.mean()
+        size = float(at @ at)
+        slope = float(cut @ at) / size
+        rest = cut - cut.mean() - slope * at
+        variance, alike = _variance(rest), correlation(rest)
+        alike = self.alike + (alike - self.alike) / min(self.series_n, 4)
+        worth = (1 - alike) / (1 + alike)
+        # Of a few steps that are apart from many, these few tell most.
+        freedom = worth * size / float((at**2).max())
+        if variance <= _SPREADS * self.variance:
+            variance = self.variance + (variance - self.variance) / min(self.series_n, 4)
+            freedom *= 1 + self.series_n
+        error = math.sqrt(variance / size / worth)
+        return 2 * student_tail(abs(slope) / error, max(freedom - 2, 1.0)) if error else 0.0
+
+
+def _variance(rest: FloatArray) -> float:
+    return float(rest @ rest) / max(rest.size - 2, 1)
 
 
 @dataclass(frozen=True)

@@ -5,29 +5,32 @@ Recipes are loaded by name, as a run loads its own: none of them imports another
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from nsys_llm.analyses.partial import CommunicationPartial
+from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import chosen_recipes
-from nsys_llm.report.analysis import Analysis, load_analysis, ranged
+from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.grouping import grouped
 from nsys_llm.report.part import finished
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import job_walls, prepared, run_tables
 from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes
-from nsys_llm.trace.wall import WallKey
 
 
 def composed(run: Run) -> Run:
     """Return a run with the results of the recipes that it is made of; most are of none."""
-    if not run.analysis.is_composite:
+    if not run.manifest.recipes:
         return run
     runs = {
         name: prepared(_run_of(run, name)) for name in chosen_recipes(run.manifest, run.options)
     }
-    run = grouped(run, _best(list(runs.values())))
+    best = _best(list(runs.values()))
+    run = grouped(run, best)
+    # What all recipes know: every part prints these.
+    verdicts = judged(job_walls(run, list(runs.values())), best.partial.matched)
     said = [profile.statements for profile in run.profiles]
     runs = {
         name: replace(
@@ -38,34 +41,21 @@ def composed(run: Run) -> Run:
             ),
             ranks=run.ranks,
             group_names=run.group_names,
+            verdicts=verdicts,
         )
         for name, part in runs.items()
     }
-    verdicts = _verdicts(list(runs.values()))
-    tables = {name: run_tables(part, verdicts) for name, part in runs.items()}
+    tables = {name: run_tables(part) for name, part in runs.items()}
     # Of tables that several recipes have, those that divide most classes of the wall split.
     order = sorted(tables, key=lambda name: name == "step_budget")
     every = {table: frame for name in order for table, frame in tables[name].items()}
     parts = {name: finished(part, tables=tables[name], every=every) for name, part in runs.items()}
-    return replace(run, partial=parts, parts=parts)
-
-
-def _verdicts(runs: Sequence[Run]) -> Sequence[Any]:
-    """Return the verdicts on ranks by what all recipes know: every part prints these."""
-    jobs = [job_walls(run) for run in runs]
-    details: dict[WallKey, dict[str, Mapping[str, int]]] = {}
-    for job in jobs:
-        for key, classes in job.details.items():
-            details.setdefault(key, {}).update(classes)
-    best = _best(runs)
-    judge = best.analysis.rank_verdicts
-    job = replace(jobs[0], details=details)
-    return () if judge is None else judge(best.partial, job, best.options)
+    return replace(run, parts=parts, verdicts=verdicts)
 
 
 def _best(runs: Sequence[Run]) -> Run:
     """Return who matches collectives: it knows whose ranks are one group, and how late they are."""
-    return max(runs, key=lambda run: run.analysis.collectives is not None)
+    return max(runs, key=lambda run: isinstance(run.partial, CommunicationPartial))
 
 
 def _run_of(run: Run, recipe: str) -> Run:
@@ -79,20 +69,15 @@ def _run_of(run: Run, recipe: str) -> Run:
         manifest=manifest,
         analysis=analysis,
         options=options,
-        profiles=tuple(
-            _profile_of(profile, manifest, analysis, partial) for profile in run.profiles
-        ),
+        profiles=tuple(_profile_of(profile, manifest) for profile in run.profiles),
         partial=partial,
     )
 
 
-def _profile_of(
-    profile: ProfileOutcome, manifest: Manifest, analysis: Analysis[Any, Any], partial: Any
-) -> ProfileOutcome:
+def _profile_of(profile: ProfileOutcome, manifest: Manifest) -> ProfileOutcome:
     tables = {read.table for read in manifest.reads}
     return replace(
         profile,
         absent_tables=tuple(name for name in profile.absent_tables if name in tables),
         lacking=lacking_notes(manifest.reads, profile.empty_tables),
-        ranks=tuple(ranged(analysis, partial, rank) for rank in profile.ranks),
     )

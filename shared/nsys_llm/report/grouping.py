@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.capture.identity import Member, group_names, groups_of
 from nsys_llm.capture.runs import members_of, with_ranks_twice, with_shared_gpus
 from nsys_llm.report.run import Run
@@ -41,13 +40,13 @@ def _met(run: Run, members: Sequence[Member]) -> tuple[list[set[RankKey]], set[R
 
     Where a recipe matches none, these are all who communicate.
     """
-    partial = run.partial
-    if not isinstance(partial, CommunicationPartial) or partial.matched is None:
+    matched = run.partial.matched
+    if matched is None:
         return [], {it.key for it in members if it.communicates}
-    devices = partial.matched.devices
+    devices = matched.devices
     matched_n: Counter[RankKey] = Counter()
     together = []
-    for sequence in partial.matched.sequences:
+    for sequence in matched.sequences:
         keys = [devices[owner].rank.key for owner in sequence.owners]
         if sequence.confidence != LOW_CONFIDENCE:
             for key in keys:

@@ -51,7 +51,7 @@ def finished(
     if kept is not None and (timeline := run.analysis.timeline) is not None:
         working = {rank.key for profile in run.profiles for rank in profile.ranks}
         ranks = [rank for rank in run.ranks if rank.key in working]
-        tables |= timeline(run.partial, ranks, tables, run.options, kept)
+        tables |= timeline(run.parts, ranks, tables, run.options, kept)
     findings = all_findings(run, tables)
     if every is not None:
         findings = with_parts(ordered(priced(findings, every)), every)

@@ -135,7 +135,7 @@ def all_findings(run: Run, tables: Tables) -> list[Finding]:
     findings = run.analysis.findings(tables)
     if silent_files(tables):
         findings = without_comparisons(findings)
-    if not run.analysis.is_composite:  # whose parts name them
+    if not run.manifest.recipes:  # whose parts name them
         findings = with_whose(findings, tables)
     said = without_traced([*run_findings(tables), *findings], run.profiles)
     return ranked(priced(said, tables))
@@ -151,7 +151,8 @@ def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFr
 
 def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Report:
     """Put together what a run tells."""
-    sided, analysis = run.manifest.sided, run.analysis
+    sided, is_overview, analysis = run.manifest.sided, run.manifest.recipes, run.analysis
+    screen = analysis.screen(tables) if analysis.screen else None
     # Optional ones that are empty are left out.
     sections = [
         section
@@ -170,22 +171,19 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
         sections=tuple(sections),
-        wall=_known_walls(run, tables, findings),
-        screen=_screen(run, tables),
+        wall=_known_walls(tables, findings, screen),
+        screen=replace(screen, subject=subject(run.profiles)) if is_overview and screen else None,
     )
 
 
-def _known_walls(run: Run, tables: Tables, findings: Sequence[Finding]) -> tuple[WallLine, ...]:
+def _known_walls(
+    tables: Tables, findings: Sequence[Finding], screen: Screen | None
+) -> tuple[WallLine, ...]:
     """Return the wall split; where most work is not recorded, that in place of what bounds it."""
-    lines, kernels_bound = wall_lines(tables), run.analysis.kernels_bound
+    lines = wall_lines(tables)
     if any(finding.rule == UNRECORDED_WORK for finding in findings):
         return tuple(line.not_recorded() for line in lines)
-    return tuple(line.refined(kernels_bound(tables)) for line in lines) if kernels_bound else lines
-
-
-def _screen(run: Run, tables: Tables) -> Screen | None:
-    screen = None if run.analysis.screen is None else run.analysis.screen(tables)
-    return None if screen is None else replace(screen, subject=subject(run.profiles))
+    return tuple(line.refined(screen.kernels_bound) for line in lines) if screen else lines
 
 
 def report_record(report: Report) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.capture.identity import Member
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
@@ -16,9 +17,6 @@ from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted
 
 _UNREAD = "{} of the inputs left out; waiting for them counts as transfer"
-
-if TYPE_CHECKING:
-    from nsys_llm.report.part import Part
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,9 @@ class Run:
         ranks: Those that were numbered, with GPU work or not: sides in order of name, each in
             order of number.
         left_out: What was typed and not read, a line each.
-        parts: Of a recipe that is made of others: their results, by name.
+        parts: Of a recipe that is made of others: their results, by name, each a
+            `nsys_llm.report.part.Part`, which has a run of its own.
+        verdicts: What is told of each GPU beside its peers, where all of these tell it together.
         unread_n: Ranks that were numbered and that --ranks leaves out.
         group_names: What the groups of its ranks are called, empty where all are one; None before
             they are known.
@@ -43,7 +43,8 @@ class Run:
     partial: Any
     ranks: tuple[Rank, ...]
     left_out: tuple[str, ...] = ()
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    verdicts: Sequence[RankVerdict] | None = None
     unread_n: int = 0
     group_names: Mapping[int, str] | None = None
     earlier: tuple[ProfileOutcome, ...] = ()

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from nsys_llm.analyses.partial import Partial
+from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
 from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.grouping import grouped
@@ -15,19 +17,16 @@ from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
 from nsys_llm.report.wall import wall_rows
 from nsys_llm.taxonomy.categories import rules_for
+from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
-from nsys_llm.trace.outcomes import ProfileOutcome
-from nsys_llm.trace.wall import UNREAD_N, JobWalls, WallDetails
+from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
+from nsys_llm.trace.wall import UNREAD_N, JobWalls, joined_details
 
 
-def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[str, pd.DataFrame]:
-    """Return all tables of a run but its findings, which are made of these.
-
-    Args:
-        verdicts: Rows of `rank_verdicts`; None: as this recipe has them.
-    """
-    run = grouped(prepared(run))
-    job = job_walls(run)
+def run_tables(run: Run) -> dict[str, pd.DataFrame]:
+    """Return all tables of a run but its findings, which are made of these."""
+    run, recipes = grouped(prepared(run)), [part.run for part in run.parts.values()]
+    job = job_walls(run, recipes or [run])
     rows = {
         "files": [*_file_rows(run), *_earlier_rows(run.earlier), *_absent_rows(run.absent)],
         "coverage": _coverage_rows(run),
@@ -42,17 +41,15 @@ def run_tables(run: Run, verdicts: Sequence[RankVerdict] | None = None) -> dict[
         name: [{key: value for key, value in row.items() if key not in left_out} for row in some]
         for name, some in rows.items()
     }
-    if run.analysis.rank_verdicts is not None:
-        if verdicts is None:
-            verdicts = run.analysis.rank_verdicts(run.partial, job, run.options)
-        if run.analysis.with_verdicts is not None:
-            run = replace(run, partial=run.analysis.with_verdicts(run.partial, verdicts))
-        manifests = [part.run.manifest for part in run.parts.values()] or [run.manifest]
-        there = {table.file for manifest in manifests for table in manifest.writes}
+    if not run.manifest.sided:
+        verdicts = judged(job, run.partial.matched) if run.verdicts is None else run.verdicts
+        run = replace(run, partial=replace(run.partial, verdicts=verdicts))
+        there = {table.file for of in recipes or [run] for table in of.manifest.writes}
         tables["rank_verdicts"] = [
             {**vars(verdict), "evidence": _evidence(verdict, there)} for verdict in verdicts
         ]
-    tables |= run.analysis.tabulate(run.partial, _working(run), run.options)
+    kept = run.parts if run.manifest.recipes else run.partial
+    tables |= run.analysis.tabulate(kept, _working(run), run.options)
     return declared_frames(run.manifest, tables)
 
 
@@ -64,9 +61,7 @@ def _evidence(verdict: RankVerdict, there: Collection[str]) -> str | None:
 
 def prepared(run: Run) -> Run:
     """Return a run with what its tables share put into its partial, once."""
-    if run.analysis.prepare is None:
-        return run
-    return replace(run, partial=run.analysis.prepare(run.partial, _working(run), run.options))
+    return replace(run, partial=run.partial.prepared(_working(run), run.options))
 
 
 def _working(run: Run) -> list[Rank]:
@@ -165,22 +160,28 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
         }
         for profile in run.profiles
         for rank in profile.ranks
-        for row in rank.coverage
+        for row in _ranged(run.partial, rank)
     ]
     return sorted(rows, key=lambda row: (row["run"], row["rank"]))
 
 
-def job_walls(run: Run) -> JobWalls:
-    """Return the wall splits of a run, with what its recipe knows of them."""
+def _ranged(partial: Partial[Any], rank: RankOutcome) -> Sequence[CoverageRow]:
+    """Return the rows of a rank, of NVTX ranges too where its recipe looks at them."""
+    missing = partial.missing_ranges(rank.key) if rank.coverage else None
+    if missing is None:
+        return rank.coverage
+    return [row.without_ranges(*missing.get(row.op, (0, 0))) for row in rank.coverage]
+
+
+def job_walls(run: Run, recipes: Sequence[Run]) -> JobWalls:
+    """Return the wall splits of a run, with what recipes know of them that have read the same."""
     ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
     walls = {
         (key, wall.device_id): wall for key, rank in ranks.items() for wall in rank.wall.devices
     }
     names = {name for rank in ranks.values() for name in rank.wall.kernel_names}
     mapped = tuple(rank for rank in run.ranks if rank.key in ranks)
-    details: WallDetails = {}
-    if run.analysis.wall_details is not None:
-        options = {**run.options, UNREAD_N: run.unread_n}
-        details = run.analysis.wall_details(run.partial, mapped, walls, options)
+    options = {**run.options, UNREAD_N: run.unread_n}
+    details = joined_details(of.partial.wall_details(walls, options) for of in recipes)
     rules = rules_for(names, run.options.get("engine", "auto"))
     return JobWalls(mapped, walls, details, rules)

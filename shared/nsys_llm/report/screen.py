@@ -37,7 +37,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Screen:
-    """The facts of a run in one line, and what gains are compared with.
+    """The facts of a run in one line, and what gains are compared with; of most recipes, less.
 
     Attributes:
         facts: GPUs, their time, steps: `2 GPUs, 300 ms each, 17 layers, 17.74 ms a layer`.
@@ -48,17 +48,19 @@ class Screen:
         lines: What recipes tell besides, a line each, as prose.
         verdict: Of a comparison with an earlier run, as prose; empty without one.
         ranks: Those that the whole is of; None where it is of all.
+        kernels_bound: What holds the time of kernels, `memory` or `compute`, where it is known.
     """
 
-    facts: str
-    whole_ns: float
-    whole: str
-    by_step: bool
+    facts: str = ""
+    whole_ns: float = 0.0
+    whole: str = ""
+    by_step: bool = False
     trust: str = ""
     subject: str = ""
     verdict: str = ""
     lines: tuple[str, ...] = ()
     ranks: frozenset[int] | None = None
+    kernels_bound: str | None = None
 
     def is_of(self, rank: int | None) -> bool:
         """Return whether the whole is that of a rank, too."""

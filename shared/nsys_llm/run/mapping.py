@@ -88,8 +88,7 @@ def map_run(
         if kept is not None and kept.here:
             kept.expect([profile.path for profile in chosen])
             mapper = partial(mapper, keep=kept.keep)
-        merge = partial(merge_results, recipe=manifest.name)
-        return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
+        return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge_results, done)
 
     def mapped(options: Mapping[str, Any]) -> MapResult:
         nonlocal newest, chosen

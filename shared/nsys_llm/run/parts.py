@@ -12,7 +12,7 @@ from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.part import PARTS_FOLDER
+from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.report.report import Report
 from nsys_llm.report.report_files import write_data, write_run
 from nsys_llm.report.run import Run
@@ -46,7 +46,8 @@ def with_verdict(report: Report, folder: Path) -> Report:
 def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dict[str, str]:
     """Write a folder for each recipe; return these folders with their labels."""
     written: dict[str, str] = {}
-    for name, part in run.parts.items():
+    parts: Mapping[str, Part] = run.parts
+    for name, part in parts.items():
         place = folder / PARTS_FOLDER / name
         place.mkdir(parents=True)
         what = place, part.run, part.tables, part.report, code

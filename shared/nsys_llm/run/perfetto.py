@@ -14,6 +14,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
+from nsys_llm.analyses.partial import CommunicationPartial
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.timeline.job_tracks import collective_tracks, path_tracks
@@ -62,10 +63,10 @@ class _Others:
         # Paths are on the clock of their own recipe.
         runs.sort(key=lambda part: "path" not in part[1])
         for part_run, part_tables in runs:
-            if part_run.analysis.collectives is not None and ranks:
-                kept = part_run.analysis.collectives(part_run.partial)
+            kept = part_run.partial
+            if isinstance(kept, CommunicationPartial) and ranks:
                 path = records(part_tables["path"]) if "path" in part_tables else []
-                return cls(JobClock.of(kept, ranks, part_run.options), path)
+                return cls(JobClock.of(kept.lanes, ranks, part_run.options), path)
         return cls(None, ())
 
     def tracks(self, rank: Rank) -> list[Track]:

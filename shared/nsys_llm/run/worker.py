@@ -21,12 +21,13 @@ from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import checked_reads, load_manifest, timeline_reads
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.merging import merged
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.segments import with_segments
 from nsys_llm.profile.tables import Trace
-from nsys_llm.report.analysis import Analysis, load_analysis, ranged
+from nsys_llm.report.analysis import Analysis, load_analysis
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
@@ -73,15 +74,13 @@ def map_profiles(
             partials += parts
         if boundary.failure is not None:
             outcomes.append(boundary.failure)
-    return MapResult(_ordered(outcomes), analysis.merge(partials))
+    return MapResult(_ordered(outcomes), merged(partials))
 
 
-def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
+def merge_results(parts: Sequence[MapResult]) -> MapResult:
     """Join results of distinct profiles. Associative and commutative."""
-    partials = [part.partial for part in parts]
-    # What came from one worker is joined already.
-    merged = partials[0] if len(parts) == 1 else load_analysis(recipe).merge(partials)
-    return MapResult(_ordered(profile for part in parts for profile in part.profiles), merged)
+    profiles = _ordered(profile for part in parts for profile in part.profiles)
+    return MapResult(profiles, merged([part.partial for part in parts]))
 
 
 def _ordered(profiles: Iterable[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
@@ -178,13 +177,9 @@ def _map_ranks(
         partials.append(partial)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
-        wall = map_wall(
-            view,
-            hidden=analysis.matches_collectives,
-            work=analysis.rank_verdicts is not None,
-        )
-        rank = RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall)
-        ranks.append(ranged(analysis, partial, rank))
+        # Ranks are compared with each other where runs are not.
+        wall = map_wall(view, work=not profile.side)
+        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
         if keep is not None:
             keep(view)
     return tuple(ranks), partials

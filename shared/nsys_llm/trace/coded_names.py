@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import replaced
+from nsys_llm.numeric.grouping import coded, replaced
 from nsys_llm.numeric.intervals import IntArray
 
 
@@ -23,10 +21,8 @@ def coded_names(
 
     def places(used: IntArray) -> IntArray:
         nonlocal names
-        texts = [shown(text_of(key, strings)) for key in used.tolist()]
-        names = tuple(sorted(set(texts)))
-        position = {name: index for index, name in enumerate(names)}
-        return np.array([position[text] for text in texts], dtype=np.int64)
+        names, place = coded([shown(text_of(key, strings)) for key in used.tolist()])
+        return place
 
     code = replaced(ids, places)
     return names, code

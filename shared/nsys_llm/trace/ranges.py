@@ -18,6 +18,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.range_choice import RangeChoice
 from nsys_llm.numeric.grouping import distinct_rows, position_in_group
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.stacking import Rows
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import sane_times
 
@@ -28,7 +29,7 @@ DOMAIN_CREATED: Final = 75
 
 
 @dataclass(frozen=True)
-class Ranges:
+class Ranges(Rows):
     """Ranges of one process, in order of (start, -end).
 
     Attributes:
@@ -46,17 +47,6 @@ class Ranges:
     any_thread: npt.NDArray[np.bool_]
     name: npt.NDArray[Any]
     domain: npt.NDArray[Any]
-
-    def take(self, rows: npt.NDArray[Any]) -> Ranges:
-        """Return the ranges that a mask or an index array selects."""
-        return Ranges(
-            self.start_ns[rows],
-            self.end_ns[rows],
-            self.thread[rows],
-            self.any_thread[rows],
-            self.name[rows],
-            self.domain[rows],
-        )
 
 
 def typed_name(name: str, domain: str | None = None) -> str:

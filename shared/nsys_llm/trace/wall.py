@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -19,6 +19,17 @@ WallKey = tuple[RankKey, int]
 #: What a recipe knows of classes of devices: by class the time of each detail, in ns. The details
 #: of a class add up to it.
 WallDetails = Mapping[WallKey, Mapping[str, Mapping[str, int]]]
+
+
+def joined_details(every: Iterable[WallDetails]) -> WallDetails:
+    """Put together what is known; of several that divide a class, the first has its way."""
+    joined: dict[WallKey, dict[str, Mapping[str, int]]] = {}
+    for details in every:
+        for key, classes in details.items():
+            known = joined.setdefault(key, {})
+            known.update({name: times for name, times in classes.items() if name not in known})
+    return joined
+
 
 #: The option that says how many ranks were not read, for those who divide the classes.
 UNREAD_N: Final = "unread_n"

@@ -36,6 +36,7 @@ _CODE_LINE: Final = re.compile(r"[^\s/<>]+/[^\s<>]*[^\s/<>]+\.\w+:\d+")
 _MODEL_PART: Final = re.compile(r"(?:\w+\.)+\*(?:\.[\w*]+)*")
 #: Ranks, or stretches of their numbers, that a sentence lists.
 _MOST_RANKS: Final = 4
+_LEAST_RUN: Final = 3
 #: Ratios from which on a change is a factor.
 _TIMES: Final = 3.0
 
@@ -71,13 +72,15 @@ def runs(numbers: Sequence[int]) -> list[str]:
 
 
 def ranks_words(ranks: Iterable[int]) -> str:
-    """Return ranks as a sentence has them: `rank 3`, `ranks 2 and 5`, `ranks 0-7`, `19 ranks`.
+    """Return ranks as a sentence has them: `rank 3`, `ranks 2 and 5`, `ranks 0-2`, `19 ranks`.
 
-    Few of them keep their order.
+    Few of them that are no run keep their order.
     """
     numbers = list(ranks)
-    few = len(numbers) <= _MOST_RANKS
-    parts = [*map(str, numbers)] if few else runs(sorted(numbers))
+    parts = runs(numbers)
+    if len(parts) > 1 or len(numbers) < _LEAST_RUN:
+        few = len(numbers) <= _MOST_RANKS
+        parts = [*map(str, numbers)] if few else runs(sorted(numbers))
     if len(parts) > _MOST_RANKS:
         return f"{len(numbers)} ranks"
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {listed(parts)}"

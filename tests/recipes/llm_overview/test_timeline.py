@@ -34,7 +34,7 @@ def looked(*words):
 def parts_of(run):
     return {
         f"{name}/{table}": frame
-        for name, part in run.partial.items()
+        for name, part in run.parts.items()
         for table, frame in part.tables.items()
     }
 
@@ -178,7 +178,7 @@ def test_ranks_stand_where_they_truly_were(shown):
     assert len(shifts) == 2
     # Ranks leave a collective within 4 us.
     assert all(max(some) - min(some) < 4_000 for some in shifts.values())
-    clocks = job_clock(run.partial, list(run.ranks), run.options)
+    clocks = job_clock(run.parts, list(run.ranks), run.options)
     for rank in run.ranks:
         for at_ns in (0, 10**6, 10**8, 10**11):
             assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1

@@ -17,6 +17,7 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.model_config import _Unknown as UnknownKey
 from nsys_llm.manifest.model_config import model_of, read_model
 from nsys_llm.recipes.roofline.analysis import ANALYSIS
+from nsys_llm.recipes.roofline.findings.answer import kernels_bound
 from nsys_llm.recipes.roofline.per_rank.gemms import shape_of
 from nsys_llm.recipes.roofline.tables.gemms import element_bytes, gemm_work, operand_type
 from nsys_llm.recipes.roofline.tables.step_work import (
@@ -296,10 +297,10 @@ def test_the_planted_step_is_as_far_from_its_roofline_as_planted(tmp_path):
     assert (row["roofline_ns"], row["lost_ns"]) == (487_013, 306_687)
     assert (round(row["mbu_pct"], 2), round(row["mfu_pct"], 2)) == (61.36, 1.63)
     assert row["bound"] == "memory"
-    assert ANALYSIS.kernels_bound(tables) == "memory"
+    assert kernels_bound(tables) == "memory"
     # Of more than half of the time nothing is said, and so nothing of the whole.
     few = {**tables, "step_roofline": steps.assign(bound=steps["bound"].where(steps["step"] < 40))}
-    assert ANALYSIS.kernels_bound(few) is None
+    assert kernels_bound(few) is None
     (peak,) = tables["peaks"].to_dict("records")
     assert peak["flops_source"] == "NVIDIA H100 Tensor Core GPU datasheet, 2430615, 2024-09"
     assert ANALYSIS.answer(tables).startswith(
@@ -630,12 +631,10 @@ def test_samples_of_gpu_metrics_give_the_share_of_the_memory(tmp_path):
     assert row["own_pct"] == 100.0
     assert ANALYSIS.answer(tables).startswith("GPU metrics: gemm kernels use 50.0 %")
     # Neither is used to 60 %: what limits the kernels is not said.
-    assert ANALYSIS.kernels_bound(tables) is None
+    assert kernels_bound(tables) is None
     sampled = tables["category_roofline"]
     for used, bound in (({"mbu_pct": 61.0}, "memory"), ({"tensor_active_pct": 70.0}, "compute")):
-        assert (
-            ANALYSIS.kernels_bound({**tables, "category_roofline": sampled.assign(**used)}) == bound
-        )
+        assert kernels_bound({**tables, "category_roofline": sampled.assign(**used)}) == bound
 
 
 COMPUTE_PEAKS = ("--tp", "8", "--peak-bandwidth", "100000", "--peak-flops", "20")

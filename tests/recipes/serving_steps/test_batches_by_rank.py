@@ -6,7 +6,7 @@ import pytest
 from quick_run import quick
 from rank_world import ALL_REDUCE, ATTENTION, RankWorld
 
-from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
+from nsys_llm.recipes.serving_steps.findings.answer import headline
 
 
 def line(folder, load, recipe="serving_steps"):
@@ -18,7 +18,7 @@ def line(folder, load, recipe="serving_steps"):
             world.run(rank, ATTENTION, 10_000 + 2_000 * requests)
         world.meet(range(3), ALL_REDUCE, 12_000)
         world.end()
-    return ANALYSIS.headline(quick(recipe, world.write(folder)))[0]
+    return headline(quick(recipe, world.write(folder)))[0]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from title_claims import check_title
 
 from nsys_llm.analyses.steps.token_waits import weighted_percentile
 from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
+from nsys_llm.recipes.serving_steps.findings.answer import headline
 from nsys_llm.recipes.serving_steps.tables.robust_fit import independent, robust_fit
 from nsys_llm.report.findings import finding_record
 
@@ -249,7 +250,7 @@ def test_names_of_no_format_are_counted_and_no_costs_reported(engine, tmp_path):
     assert tables["batch_steps"]["format"].isna().sum() == len(unread)
     names = ("batches", "cost_model", "inter_token", "before_steps", "padding")
     assert all(tables[name].empty for name in names)
-    assert ANALYSIS.headline(tables) == []
+    assert headline(tables) == []
     assert f"{len(unread)} of {len(run.steps)} steps" in ANALYSIS.answer(tables)
     few = tables_of(Server(engine, unparsed=0.02).run(2), tmp_path / "few")
     assert 0 < few["servers"]["unparsed_n"].iloc[0] <= 6
@@ -324,8 +325,8 @@ def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     # Each prefill is a pause of those that wait, but of another kind of step, and no event.
     assert "when_idle" in set(overview["all_findings"]["rule"])
     assert (first["rule"], first["about_basis"]) == ("eager_prefill", "measured")
-    (headline,) = overview["recipes"]["headline"].dropna()
-    assert headline.splitlines() == ANALYSIS.headline(tables)
+    (shown,) = overview["recipes"]["headline"].dropna()
+    assert shown.splitlines() == headline(tables)
     replayed = tables["batches"].groupby("phase")["graph_pct"].mean()
     assert (replayed["decode"], replayed["mixed"]) == (100, 0)
     # Its GPU idles no less in the steps that replay a graph.

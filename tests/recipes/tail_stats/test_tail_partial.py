@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.merging import merged
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.tail_stats.analysis import ANALYSIS
 from nsys_llm.recipes.tail_stats.per_rank.launches import CONFIG, CONFIG_AT
@@ -127,4 +128,4 @@ def has_second_mode(durations, median):
 @given(RANKS, st.integers(1, 4))
 def test_the_top_over_all_ranks_is_that_of_all_launches(ranks, most):
     parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
-    assert longest_outliers(ANALYSIS.merge(parts), most) == by_hand(ranks, most)
+    assert longest_outliers(merged(parts), most) == by_hand(ranks, most)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.experts import waits_for_experts
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.lanes import RankLanes
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.analyses.wall.communication_split import communication_spans
@@ -35,17 +35,15 @@ class JobClock:
     zero_ns: int
 
     @classmethod
-    def of(
-        cls, partial: CollectivesPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-    ) -> JobClock:
+    def of(cls, lanes: RankLanes, ranks: Sequence[Rank], options: Mapping[str, Any]) -> JobClock:
         """Align the clocks.
 
         Args:
-            partial: The communication kernels of all ranks.
+            lanes: The communication kernels of all ranks.
             ranks: Those with GPU work, in order; one or more.
             options: disable_alignment takes all times as those of one clock.
         """
-        collectives = match_collectives(partial, ranks, options)
+        collectives = match_collectives(lanes, ranks, options)
         return cls(collectives, cls(collectives, 0).common_ns(ranks[0], 0))
 
     def common_ns(self, rank: Rank, at_ns: int) -> int:

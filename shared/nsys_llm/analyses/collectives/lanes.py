@@ -70,11 +70,8 @@ class LaneRows:
     work_ns: IntArray = field(default_factory=lambda: np.empty((2, 2, 0), dtype=np.int64))
 
 
-@dataclass(frozen=True)
-class CollectivesPartial:
-    """Communication kernels of many ranks, those without any left out."""
-
-    ranks: Mapping[RankKey, tuple[LaneRows, ...]] = field(default_factory=dict)
+#: Communication kernels of many ranks, those without any left out.
+RankLanes = Mapping[RankKey, tuple[LaneRows, ...]]
 
 
 def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
@@ -181,8 +178,3 @@ def _launched_before(
     """
     counted_ids = np.sort(kernels["correlation_id"][counted & (kernels["device_id"] == device_id)])
     return np.searchsorted(counted_ids, ids).astype(np.int64)
-
-
-def merged_collectives(parts: Sequence[CollectivesPartial]) -> CollectivesPartial:
-    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    return CollectivesPartial({key: lanes for part in parts for key, lanes in part.ranks.items()})

@@ -13,7 +13,7 @@ from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_
 from nsys_llm.analyses.collectives.clocks import ClockFit, fit_clocks, residual_ns
 from nsys_llm.analyses.collectives.cohesion import is_one_communicator
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE, Told, met_confidence
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
+from nsys_llm.analyses.collectives.lanes import LaneRows, RankLanes
 from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.analyses.collectives.outsiders import Party, is_cut, shared_with_outsiders
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
@@ -158,7 +158,7 @@ class MatchedCollectives:
 
 
 def match_collectives(
-    partial: CollectivesPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+    lanes_of: RankLanes, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> MatchedCollectives:
     """Match the collectives of all ranks and align their clocks.
 
@@ -173,7 +173,7 @@ def match_collectives(
     coarse_ns = [0] * len(set(clock_of.values()))
     for path, clock in clock_of.items():
         coarse_ns[clock] = known_ns.get(path, 0)
-    devices = _devices(partial, ranks, clock_of)
+    devices = _devices(lanes_of, ranks, clock_of)
     lanes = _lanes(devices, coarse_ns, aligned=aligned)
     trust_ns = STEADY_CLOCK_NS if source == _STEADY else WALL_CLOCK_NS
     kinds = programs([device.lanes for device in devices])
@@ -256,11 +256,11 @@ def communicator(devices: Sequence[Device], owners: Sequence[int]) -> str:
 
 
 def _devices(
-    partial: CollectivesPartial, ranks: Sequence[Rank], clock_of: Mapping[str, int]
+    lanes_of: RankLanes, ranks: Sequence[Rank], clock_of: Mapping[str, int]
 ) -> list[Device]:
     devices = []
     for rank in ranks:
-        lanes = partial.ranks.get(rank.key, ())
+        lanes = lanes_of.get(rank.key, ())
         for device_id in sorted({lane.device_id for lane in lanes}):
             device_lanes = tuple(lane for lane in lanes if lane.device_id == device_id)
             devices.append(Device(rank, device_id, clock_of[rank.key.path], device_lanes))

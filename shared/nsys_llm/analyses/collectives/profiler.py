@@ -14,7 +14,7 @@ the GPU's queue hides delays nothing: the part is what the trace shows, and no m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -30,38 +30,27 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 _NONE: Final = np.empty((0, 2), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class HeldDevices:
-    """When devices were idle because the profiler held a call or a thread of their process.
-
-    Attributes:
-        spans: By rank and CUDA device id: shape (n, 2), sorted and disjoint, the report's clock;
-            devices without any are left out.
-    """
-
-    spans: Mapping[tuple[RankKey, int], IntArray] = field(default_factory=dict)
+#: When devices were idle because the profiler held a call or a thread of their process, by rank and
+#: CUDA device id: shape (n, 2), sorted and disjoint, the report's clock; devices without any are
+#: left out.
+HeldDevices = Mapping[tuple[RankKey, int], IntArray]
 
 
 def map_held(view: RankView) -> HeldDevices:
     """Return the spans of one rank's devices; none where it has no collectives."""
     trace = view.trace
     if not view.collectives or "api_calls" not in trace.tables:
-        return HeldDevices()
+        return {}
     calls, _ = trace.host_calls("api_calls")
     held = np.concatenate((view.held.spans, held_threads(trace, calls)))
     if not len(held):
-        return HeldDevices()
+        return {}
     spans_of, every = {}, union_intervals(*held.T)
     for device in trace.device_ids:
         spans = held_idle(every, _busy(trace, device))
         if len(spans):
             spans_of[view.key, device] = spans
-    return HeldDevices(spans_of)
-
-
-def merged_held(parts: Sequence[HeldDevices]) -> HeldDevices:
-    """Join those of distinct ranks. Associative and commutative; the identity is empty."""
-    return HeldDevices({key: spans for part in parts for key, spans in part.spans.items()})
+    return spans_of
 
 
 def delays_ns(collectives: MatchedCollectives, held: HeldDevices) -> list[tuple[IntArray, ...]]:
@@ -81,7 +70,7 @@ def delays_ns(collectives: MatchedCollectives, held: HeldDevices) -> list[tuple[
     for owners, numbers in groups.items():
         for place, owner in enumerate(owners):
             device = collectives.devices[owner]
-            spans = held.spans.get((device.rank.key, device.device_id), _NONE)
+            spans = held.get((device.rank.key, device.device_id), _NONE)
             if not len(spans):
                 continue
             times = [_own_times(collectives.sequences[number], place) for number in numbers]

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.grouping import coded, distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range
@@ -47,7 +46,7 @@ class RangeNames:
             nothing = np.empty(0, dtype=np.int64)
             return cls((), nothing, (), (), nothing)
         raw, raw_code = raw_texts(events, rows, strings)
-        texts, of_raw = _sorted_codes([normalize_range(text) for text in raw])
+        texts, of_raw = coded([normalize_range(text) for text in raw])
         code = of_raw[raw_code]
         first = np.full(len(texts), -1, dtype=np.int64)
         first[code[::-1]] = raw_code[::-1]  # the last assignment, the first range, stays
@@ -92,12 +91,5 @@ def _domains(
     names = [texts[place] for place in code.tolist()]
     known = dict(zip(events["domain_id"][created].tolist(), names, strict=True))
     used, of_range = distinct_codes(events["domain_id"][rows])
-    domains, of_id = _sorted_codes([known.get(key, "") for key in used.tolist()])
+    domains, of_id = coded([known.get(key, "") for key in used.tolist()])
     return domains, of_id[of_range]
-
-
-def _sorted_codes(texts: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
-    """Return the distinct texts, sorted, and each one's position among them."""
-    names = tuple(sorted(set(texts)))
-    place = {name: index for index, name in enumerate(names)}
-    return names, np.array([place[text] for text in texts], dtype=np.int64)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.host.states import THREAD_BITS
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct, distinct_codes, joined
+from nsys_llm.numeric.grouping import coded, distinct, distinct_codes, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside
 from nsys_llm.numeric.watermarks import NEVER, levels, matched_frees
 from nsys_llm.profile.tables import Table
@@ -177,9 +177,7 @@ def _call_tracks(rows: Recorded, windows: IntArray, linked: IntArray) -> Iterato
 def _range_tracks(ranges: Ranges, label: str) -> Iterator[Track]:
     if not ranges.start_ns.size:
         return
-    texts = sorted(set(ranges.name.tolist()))
-    place = {text: number for number, text in enumerate(texts)}
-    name = np.array([place[text] for text in ranges.name.tolist()], dtype=np.int64)
+    texts, name = coded(ranges.name.tolist())
     times = np.column_stack((ranges.start_ns, ranges.end_ns))
     domains = [domain or None for domain in ranges.domain.tolist()]
     yield Track.plain(label, "range", times, texts, name, {"domain": domains})

@@ -59,16 +59,15 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     )
 
 
-def map_wall(view: RankView, *, hidden: bool = False, work: bool = False) -> RankWall:
+def map_wall(view: RankView, *, work: bool = False) -> RankWall:
     """Split the span of each device of a rank.
 
     Args:
         view: The rank; the span is all of the capture with the option whole_capture.
-        hidden: Tell too when communication kernels ran that do not count as communication.
         work: Tell too what ranks are compared by.
     """
     names, layers = view.wall_layers
-    devices = []
+    devices, hidden = [], "collectives" in vars(view)  # where somebody asked for these
     works = DeviceWorks(view) if work else None
     for device_layers in layers:
         windows, _ = device_windows(

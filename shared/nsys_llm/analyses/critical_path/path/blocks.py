@@ -25,7 +25,7 @@ from nsys_llm.analyses.critical_path.path.stretches import (
 from nsys_llm.analyses.critical_path.path.walk import Segments
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.gaps import Positions
-from nsys_llm.numeric.grouping import distinct, distinct_codes, runs
+from nsys_llm.numeric.grouping import coded, distinct, distinct_codes, runs
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
@@ -121,9 +121,7 @@ class Blocks:
             elif kind != classes.PROFILER:
                 text = self._api_names[detail]
             key_charges.append(Charge(kind, edge, text, device, *doing))
-        charges = tuple(sorted(set(key_charges)))
-        place = {charge: index for index, charge in enumerate(charges)}
-        return charges, np.array([place[charge] for charge in key_charges], dtype=np.int64)
+        return coded(key_charges)
 
 
 def _apis(trace: RankTrace, host: HostTimeline) -> tuple[tuple[str, ...], Positions]:

@@ -14,6 +14,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.stacking import Rows
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.attribution import join_launches
@@ -47,7 +48,7 @@ _WAITING: Final = (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT, ORDER)
 
 
 @dataclass(frozen=True)
-class SyncRows:
+class SyncRows(Rows):
     """Waits that the capture recorded, each with the call that made it; arrays of shape (rows,).
 
     Attributes:
@@ -64,10 +65,6 @@ class SyncRows:
     issue_ns: IntArray
     record: IntArray
     is_joined: Bools
-
-    def take(self, rows: IntArray | Bools) -> SyncRows:
-        """Return some of the rows."""
-        return SyncRows(*(values[rows] for values in vars(self).values()))
 
 
 @dataclass(frozen=True)

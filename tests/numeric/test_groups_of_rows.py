@@ -1,4 +1,4 @@
-"""Counts under names, busiest windows, and where the longest row of a group lies."""
+"""Busiest windows, where the longest row of a group lies, and names without versions."""
 
 from __future__ import annotations
 
@@ -7,45 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.longest import longest_starts
 from nsys_llm.recipes.llm_hotspots.per_rank.launches import busiest_window
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
-
-parts = st.lists(
-    st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(0, 5), min_size=1, max_size=4)),
-    max_size=4,
-)
-
-
-def named(values):
-    names = tuple(sorted(values))
-    group = [index for index, name in enumerate(names) for _ in values[name]]
-    value = [number for name in names for number in values[name]]
-    ints = np.array(group, dtype=np.int64), np.array(value, dtype=np.int64)
-    return HistogramByName(names, ValueCounts.from_values(*ints))
-
-
-def plain(counts):
-    by_name = {name: [] for name in counts.names}
-    rows = counts.counts
-    for group, value, count in zip(rows.group, rows.value, rows.count, strict=True):
-        by_name[counts.names[group]] += [int(value)] * int(count)
-    return by_name
-
-
-@given(ranks=parts, random=st.randoms(use_true_random=False))
-def test_counts_of_ranks_add_up_under_their_names_in_any_order(ranks, random):
-    expected = {}
-    for rank in ranks:
-        for name, values in rank.items():
-            expected[name] = sorted([*expected.get(name, []), *values])
-    together = HistogramByName.merge([named(rank) for rank in ranks])
-    assert plain(together) == expected
-    random.shuffle(ranks)
-    pieces = [HistogramByName.merge([named(rank), HistogramByName()]) for rank in ranks]
-    assert plain(HistogramByName.merge(pieces)) == expected
 
 
 @given(starts=st.lists(st.integers(0, 40), max_size=12), length=st.integers(1, 15))
