@@ -30,6 +30,10 @@ BANNED = {
     r"so it is on": "4 ranks affected",
     r"without computation takes": "exposed communication",
     r"run (more or )?less often alike": "launched proportionally less often",
+    r"nobody": "unknown; no rank, no request",
+    r"tells?": "shows, says, separates",
+    r"told (apart|from|of|that|to)": "separated, distinguished",
+    r"(is|are|was|were) of": "belongs to, covers, has",
 }
 #: British spellings.
 BRITISH = (

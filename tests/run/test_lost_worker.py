@@ -88,6 +88,6 @@ def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path, limit):
     said = (tmp_path / "background.log").read_text().splitlines()
     # On a slow machine, also how many are done.
     (line,) = (line for line in said if not line.endswith("profiles done"))
-    assert line.startswith("error: no Dask worker was left, and none came in time")
+    assert line.startswith("error: no Dask worker was left, and none joined in time")
     assert "nothing was written" in line
     assert not (tmp_path / "out").exists()

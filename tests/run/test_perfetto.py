@@ -215,7 +215,7 @@ def test_of_many_ranks_those_of_the_findings_are_shown_or_those_that_are_named(t
     out = analyse(tmp_path / "out", folder, options=["--perfetto"])
     shown = read_file(out)
     assert len(shown.processes) == 8
-    assert shown.remarks == ["2 ranks left out (--ranks names those to show)"]
+    assert shown.remarks == ["2 ranks left out (select others with --ranks)"]
     assert all(name.endswith(", clock as exact as NTP") for name in shown.processes.values())
     named = analyse(tmp_path / "named", folder, options=["--perfetto", "--ranks", "0-8"])
     assert len(read_file(named).processes) == 9
@@ -376,5 +376,5 @@ def test_a_window_in_which_nothing_was_recorded_is_told(pair, tmp_path):
     assert ended.code == 0
     shown = read_file(out)
     assert shown.slices == []
-    assert shown.remarks == ["--perfetto-window is outside of what 2 ranks recorded"]
+    assert shown.remarks == ["--perfetto-window is outside the recording of 2 ranks"]
     assert f"{NAME}: {shown.remarks[0]}." in ended.said

@@ -186,8 +186,8 @@ def test_without_a_gate_a_slower_run_ends_well_and_with_one_at_least_two_are_com
     assert ended(capsys, *folders)[0] == 0
     code, printed, _ = ended(capsys, *folders, "--gate", "step_time:+3%")
     assert code == 0
-    assert "UNCERTAIN: run-2, 6 ms -> 9 ms a step (+50.0 %; 3 comparable runs" in printed
-    assert "fail (probably)  step_time:+3%: 6 ms -> 9 ms; fewer than 3 runs" in printed
+    assert "UNCERTAIN: run-2, 6 ms -> 9 ms a step (+50.0 %; a noise band needs 3" in printed
+    assert "fail (probably)  step_time:+3%: 6 ms -> 9 ms; noise needs 3 runs before it" in printed
     assert ended(capsys, *folders, "--gate", "step:+3%", "--gate-if", "probably")[0] == 1
 
 

@@ -48,8 +48,8 @@ def answer(tables: Tables) -> str:
     lines = wall_lines(tables)
     if not lines or not int(tables["devices"]["kernel_busy_ns"].sum()):
         return (
-            "No kernel took any time in the selection. `coverage` says what the profiles "
-            "hold, and what a filter left of it."
+            "No kernel took any time in the selection. `coverage` shows what the profiles "
+            "contain, and what a filter left."
         )
     shares = {part.label: part.share_pct for part in lines[0].classes}
     return f"{_split(lines[0], shares, tables)} {_lever(shares, tables)}"
@@ -83,7 +83,7 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     """Return the largest gain, and where to look where idle time is more than that."""
     candidates = tables["findings"]
     if UNRECORDED_WORK in candidates["rule"].tolist():
-        return "Most of its work is not recorded, so neither idle time nor a gain is known."
+        return "Most of its work is not recorded, so idle time and gains are unknown."
     rows = records(candidates[candidates["severity"].notna()].head(1))
     gain_pct = float(rows[0]["gain_pct"] or 0.0) if rows else 0.0
     idle_pct = shares.get(IDLE, 0.0)
@@ -91,8 +91,8 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     if rows:
         said = f"first of the findings here: {rows[0]['title']} ({price_words(price_of(rows[0]))})"
     if idle_pct >= max(shares.values()):
-        return f"Look at the idle time first, of which {_CAUSES}; {said}."
-    more = f"; idle time is more than that, and {_CAUSES}"
+        return f"Look at the idle time first ({_CAUSES}); {said}."
+    more = f"; idle time is more than that ({_CAUSES})"
     return f"{said[0].upper()}{said[1:]}{more if idle_pct >= max(gain_pct, LEAST_PCT) else ''}."
 
 
@@ -134,8 +134,8 @@ def _model_load(tables: Tables) -> list[str]:
         f"Up to {format_bytes(int(loads.max()))} were copied from the host to the GPUs of a rank "
         f"inside the window (rank {loads.idxmax()}; {counted(len(loads), 'rank')} above "
         f"{format_bytes(_MODEL_BYTES)}): that looks like loading a model. Shares of the window and "
-        f"of copies include it; {quoted('--filter-time')} or {quoted('--skip-warmup')} leaves it "
-        "out."
+        f"of copies include it; {quoted('--filter-time')} or {quoted('--skip-warmup')} excludes "
+        "it."
     ]
 
 
@@ -148,8 +148,8 @@ def _cold_start(tables: Tables) -> list[str]:
     kinds = ", ".join(cold["kind"].drop_duplicates())
     return [
         f"Code ran for the first time inside the window ({kinds}): up to "
-        f"{format_ns(int(by_rank.max()))} on rank {by_rank.idxmax()}. Longest launches and early "
-        f"steps are no steady state; {quoted('--skip-warmup')} leaves them out."
+        f"{format_ns(int(by_rank.max()))} on rank {by_rank.idxmax()}. The longest launches and "
+        f"early steps are not steady state; {quoted('--skip-warmup')} excludes them."
     ]
 
 
@@ -168,8 +168,7 @@ def _profiler(tables: Tables) -> list[str]:
         return []
     worst = profiler_rows.set_index("rank").loc[share.idxmax()]
     return [
-        f"The profiler itself was at work for up to {format_ns(int(worst['union_ns']))} of the "
+        f"The profiler itself worked for up to {format_ns(int(worst['union_ns']))} of the "
         f"window ({format_percent(float(share.max()))}, rank {share.idxmax()}); the GPU was idle "
-        f"for {format_ns(int(worst['gpu_idle_ns']))} of that, which an unprofiled run would not "
-        "be."
+        f"for {format_ns(int(worst['gpu_idle_ns']))} of that, which an unprofiled run avoids."
     ]

@@ -30,12 +30,12 @@ EXTRA_RULES: Final = (
         scope="device",
         title="Rank {rank} fills {peak_pct} of its GPU's memory",
         details="At its peak this process had {peak_bytes} of {total_bytes} allocated. "
-        "{left_bytes} are left for the CUDA context, libraries and other processes, which are not "
-        "counted."
+        "That leaves {left_bytes} for the CUDA context, libraries and other processes, which are "
+        "not counted."
         f"{_ALLOCATED_BY}{_OTHERS}",
         threshold=f"from {NEAR_FULL_PCT:g} % of the GPU's memory at the peak",
         source="above the 88 to 92 % that vLLM and SGLang reserve by default",
-        recommendation="Leave more room: a smaller share for the key-value cache "
+        recommendation="Leave more room: a smaller key-value cache "
         "(gpu_memory_utilization in vLLM, mem_fraction_static in SGLang, free_gpu_memory_fraction "
         "in TensorRT-LLM; torch.cuda.memory_summary() lists what PyTorch caches), smaller batches, "
         "or activation checkpointing in training. A peak like this turns the next longer sequence "
@@ -50,13 +50,12 @@ EXTRA_RULES: Final = (
         details="In use at the end of each quarter of the GPU work: {quarter_bytes}, {half_bytes}, "
         "{three_quarter_bytes}, {end_bytes} ({kind} memory). In all {grown_bytes} more."
         f"{_ALLOCATED_BY}{_OTHERS}",
-        threshold=f"more in use at the end of every quarter, {format_bytes(GROWTH_BYTES)} and "
-        f"{GROWTH_PCT:g} % after the first in all",
+        threshold=f"more in use at the end of every quarter, {format_bytes(GROWTH_BYTES)} in all "
+        f"and {GROWTH_PCT:g} % after the first",
         source=OURS,
-        recommendation="Distinguish warm-up from a leak: capture later and longer; if it still "
-        "grows, look for tensors kept in lists, shapes that never repeat (a new allocation or "
-        "a new "
-        "library workspace for each), and CUDA graphs captured again. In PyTorch, "
+        recommendation="Distinguish warm-up from a leak: capture later and longer. If memory still "
+        "grows, look for tensors kept in lists, shapes that never repeat (each a new allocation or "
+        "library workspace), and CUDA graphs captured again. In PyTorch, "
         "torch.cuda.memory._record_memory_history names the lines.",
         record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
         tables=("memory_watermarks", "memory_allocators", "memory"),
@@ -70,11 +69,11 @@ EXTRA_RULES: Final = (
         "in them",
         details="{graphs_n:whole graph} {graphs_n:=takes|take} {share_pct} of the time; replays of "
         "this one {min_ns} to {max_ns}.",
-        threshold=f"CUDA graphs that were traced whole take {WHOLE_GRAPHS_PCT:g} % of the devices' "
-        "windows or more",
+        threshold=f"CUDA graphs traced whole take at least {WHOLE_GRAPHS_PCT:g} % of the devices' "
+        "windows",
         source=OURS,
-        recommendation="Compare replays by their length alone: which kernels take the time is not "
-        "known. Trace a few replays node by node, which lengthens them.",
+        recommendation="Compare replays only by their length: which kernels take the time is "
+        "unknown. Trace a few replays node by node, which lengthens them.",
         tables=("cuda_graphs", "devices"),
         record="--cuda-graph-trace=node",
     ),

@@ -58,17 +58,17 @@ _OVERLAP: Final = (
     "Copy in both directions at once and while the GPU computes: [{pinned_first}]cudaMemcpyAsync, "
     "a stream each way."
 )
-_FEWER: Final = "Move fewer bytes: keep on the GPU what is used again, and copy narrower types."
+_FEWER: Final = "Move fewer bytes: keep reused data on the GPU, and copy narrower types."
 _LEVER: Final = (
     "{launches_n:launch|launches} of {kernels_n:kernel} take {time_ns} of {span_ns} on GPU "
-    "{device_id} of rank {rank}. Most of it: {named}.[ Usually {left_pct} of it is left.]"
+    "{device_id} of rank {rank}. Most of it: {named}.[ The fix usually leaves {left_pct} of it.]"
 )
 _EXPOSED: Final = (
     "On GPU {device_id} of rank {rank}, communication runs for {exposed_ns} of {span_ns} without "
     "overlapping computation."
 )
 _RATE: Final = (
-    "{size_bytes} in {mean_ns} (mean of {launches_n} launches) are {rate_gb_s} of {peak_gb_s}."
+    "{size_bytes} in {mean_ns} (mean of {launches_n} launches): {rate_gb_s} of {peak_gb_s}."
 )
 _FLAG: Final = (
     "Flag {flag:quoted}: {kernels_n:kernel}, {launches_n:launch|launches}, {total_pct} of kernel "
@@ -96,7 +96,7 @@ def _flag_rule(rule: str, title: str, recommendation: str) -> Rule:
         scope="kernel",
         title=title,
         details=_FLAG,
-        threshold="any time in kernels that have the flag in the rule file",
+        threshold="any time in kernels with this flag in the rule file",
         source=OURS,
         recommendation=recommendation,
         tables=("kernels", "rules"),
@@ -115,8 +115,8 @@ RULES: Final = rules_by_id(
         details="{kernels_n:kernel name}, {exclusive_ns}.",
         threshold=f"from {UNMATCHED_PCT:g} % of the kernel time",
         source=OURS,
-        recommendation="Read the other categories as lower bounds. `--engine` chooses another rule "
-        "file if the engine was not detected from the kernel names.",
+        recommendation="Treat the other categories as lower bounds. `--engine` chooses another "
+        "rule file if the engine was not detected from the kernel names.",
         tables=("categories", "kernels", "rules"),
     ),
     Rule(
@@ -124,13 +124,13 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="device",
         title="Kernels that compute and communicate at once take {share_pct} of the time: their "
-        "waiting for other ranks cannot be told apart",
-        details="{fused_ns} of {span_ns} on GPU {device_id} of rank {rank}, in the sum of neither "
+        "waiting for other ranks cannot be separated",
+        details="{fused_ns} of {span_ns} on GPU {device_id} of rank {rank}. It counts as neither "
         "computation nor communication.",
         threshold=f"from {FUSED_PCT:g} % of the time",
         source=OURS,
-        recommendation="Compare their times over ranks in rank_kernels: the rank with the shortest "
-        "ones is the one that others wait for.",
+        recommendation="Compare their times across ranks in rank_kernels: the others wait for the "
+        "rank with the shortest ones.",
         tables=("wall", "rank_kernels"),
     ),
     Rule(
@@ -138,7 +138,7 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="{ops_n:{copies}}[, {size_bytes}]: {share_pct} exposed",
         details=f"{_ALONE}.",
-        threshold=f"copies without a kernel that computation could hide; {GAIN}",
+        threshold=f"copies without a concurrent kernel that computation could hide; {GAIN}",
         source=OURS,
         recommendation="{advice}",
         window_shows="the longest stretch of copies without a kernel",
@@ -150,7 +150,7 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="Exposed {kinds}: {share_pct}",
         details=f"{_ALONE}.",
-        threshold=f"pages of unified memory that are moved without a kernel; {GAIN}",
+        threshold=f"unified memory pages that move without a concurrent kernel; {GAIN}",
         source=OURS,
         recommendation="{advice}",
         window_shows="the longest stretch of copies without a kernel",
@@ -162,10 +162,10 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="{ops_n:copy|copies} inside the device[, {size_bytes}]: {share_pct}",
         details=f"{_ALONE}.",
-        threshold=f"DtoD copies without a kernel; {GAIN}",
+        threshold=f"DtoD copies without a concurrent kernel; {GAIN}",
         source=OURS,
-        recommendation="Find what moves tensors without computing: .clone(), .contiguous(), "
-        "torch.cat, KV-cache copies, splits of a batch; write results in place, or let "
+        recommendation="Find the code that moves tensors without computing: .clone(), "
+        ".contiguous(), torch.cat, KV-cache copies, batch splits. Write results in place, or let "
         "torch.compile fuse them.",
         record=_COPY_CALLS,
         window_shows="the longest stretch of copies without a kernel",
@@ -177,14 +177,14 @@ RULES: Final = rules_by_id(
         scope="run",
         title="The profiles contain likely secrets",
         details="In {profiles_n:profile} of {all_n}: {shown}. A "
-        "profile keeps the whole environment of the profiled command, in two places[, and in its "
-        "strings that of {environments_n:process|processes} of the machine]; these results hold "
-        "names alone.",
-        threshold="a variable with a name like that of a secret in the stored environment",
+        "profile stores the whole environment of the profiled command, in two places[, and in its "
+        "strings that of {environments_n:process|processes} on the machine]. These results contain "
+        "only the names.",
+        threshold="a variable in the stored environment whose name suggests a secret",
         source=OURS,
         recommendation="Share these results instead of the profiles, or profile again without "
-        "these variables (`env -u NAME nsys profile ...`). Replace every secret in a "
-        "profile that you have shared.",
+        "these variables (`env -u NAME nsys profile ...`). Rotate every secret in a profile that "
+        "you have shared.",
         tables=("files",),
     ),
     _lever_rule(
@@ -203,50 +203,50 @@ RULES: Final = rules_by_id(
         "dtype_conversions",
         title="Kernels that only convert data types: {share_pct} of the time",
         recommendation="Keep one data type from layer to layer: weights, norms and rotary "
-        "embeddings in the type of the activations, or fuse the conversion into the kernel beside "
-        "it (torch.compile). Under torch.autocast, weights that are cast in every forward are "
-        "better stored cast.",
+        "embeddings in the activations' type, or fuse the conversion into a neighboring kernel "
+        "(torch.compile). Under torch.autocast, store weights in the low-precision type instead "
+        "of casting them in every forward.",
     ),
     _lever_rule(
         "geforce_gemms_without_tensor_cores",
         title="GEMMs without tensor cores: {share_pct} of the time",
-        recommendation="Run these products in FP16, or from Ampere on BF16 (torch.autocast): that "
-        "about halves them. TF32 gains little on a GPU whose FP32 units are as fast.",
+        recommendation="Run these GEMMs in FP16, or in BF16 from Ampere on (torch.autocast): that "
+        "about halves their time. TF32 gains little on a GPU whose FP32 units are as fast.",
     ),
     _lever_rule(
         "gemms_without_tensor_cores",
         title="GEMMs without tensor cores: {share_pct} of the time",
-        recommendation="Run these products in BF16 or FP16, or let FP32 ones use TF32 "
-        "(torch.set_float32_matmul_precision('high')). Products that are small or bound by memory "
-        "gain less than the bound.",
+        recommendation="Run these GEMMs in BF16 or FP16, or let FP32 ones use TF32 "
+        "(torch.set_float32_matmul_precision('high')). Small or memory-bound GEMMs gain less than "
+        "the bound.",
     ),
     _lever_rule(
         "marlin_on_fp4",
         title="Marlin on a GPU with FP4 tensor cores: {share_pct} of the time",
-        recommendation="Use products on FP4 operands (NVFP4 or MXFP4 by FlashInfer, CUTLASS or "
-        "TensorRT-LLM): in vLLM and SGLang the quantization backend, if the log says that it fell "
-        "back to Marlin.",
+        recommendation="Use GEMMs with FP4 operands (NVFP4 or MXFP4 from FlashInfer, CUTLASS or "
+        "TensorRT-LLM). In vLLM and SGLang, change the quantization backend if the log says that "
+        "it fell back to Marlin.",
     ),
     _lever_rule(
         "old_architecture_gemm",
         title="GEMM kernels built for Ampere: {share_pct} of the time",
         recommendation="Use a build for this GPU: newer cuBLAS, CUTLASS 3 or DeepGEMM, and engine "
-        "wheels that have its architecture (sm90a). Shapes that are no multiple of 8 fall back, "
-        "too: pad them.",
+        "wheels that include its architecture (sm90a). Shapes that are not multiples of 8 also "
+        "fall back: pad them.",
     ),
     _lever_rule(
         "old_architecture_gemm_on_blackwell",
         title="GEMM kernels built for Ampere: {share_pct} of the time",
         recommendation="Use a build for this GPU: newer cuBLAS, CUTLASS 4 or DeepGEMM, and engine "
-        "wheels that have its architecture (sm100a, sm103a). Shapes that are no multiple of 8 fall "
-        "back, too: pad them.",
+        "wheels that include its architecture (sm100a, sm103a). Shapes that are not multiples of 8 "
+        "also fall back: pad them.",
     ),
     _lever_rule(
         "kv_transfers",
         title="KV cache moved by kernels: {share_pct} of the time",
-        recommendation="These kernels read or write host memory, which no copy shows: move KV "
-        "layer by layer while the layers before compute (layerwise mode), in larger chunks, or "
-        "compute again what is short.",
+        recommendation="These kernels access host memory directly, so no copy shows up. Move KV "
+        "layer by layer while earlier layers compute (layerwise mode), move it in larger chunks, "
+        "or recompute short prefixes.",
     ),
     Rule(
         "fusible_kernels",
@@ -255,12 +255,12 @@ RULES: Final = rules_by_id(
         details="They follow each other {sequences_n} times on GPU {device_id} of rank {rank}: "
         "{time_ns}, and {gaps_ns} between them, of {span_ns}. Most of it: {first}, then {last}. "
         "One kernel saves {saved_ns} at most.",
-        threshold=f"a sequence that engines fuse, {LAYERS_SHARE:g} times or more for each launch "
-        f"of attention and {LEAST_N} times in all, and no kernel of the run that does all of it; "
+        threshold=f"a sequence that engines fuse, at least {LAYERS_SHARE:g} times per attention "
+        f"launch and {LEAST_N} times in all, and the run has no kernel that does all of it; "
         f"{GAIN}",
-        source="the pull request that each names; what it saves at most: this project",
+        source="the pull request that each names; the upper bound: this project",
         recommendation="Use a kernel that does all of it (FlashInfer, TensorRT-LLM, "
-        "torch.compile). [No flag of this engine does: {source}.]",
+        "torch.compile). [This engine has no flag for it: {source}.]",
         cases={
             "flag": Case(
                 title="{whats} in each layer could be one kernel ({flag}): at most {share_pct} "
@@ -276,16 +276,16 @@ RULES: Final = rules_by_id(
         "exposed_communication",
         scope="device",
         title="{what}: {share_pct} of the time",
-        details=f"{_EXPOSED} Waiting for other ranks is part of it.",
-        threshold=f"communication that no computation overlaps; of ranks that wait for each "
-        f"other, that of the rank with the least; not between stages of a pipeline; an operation "
-        f"that has {100 * MAINLY:g} % of it is named: {GAIN}",
+        details=f"{_EXPOSED} This includes waiting for other ranks.",
+        threshold=f"exposed communication, except between pipeline stages; among ranks that wait "
+        f"for each other, the rank with the least; an operation with {100 * MAINLY:g} % of it is "
+        f"named: {GAIN}",
         source=OURS,
         recommendation="[{advice} ]tail_stats splits it into waiting and transfer.",
         cases={
             "waits": Case(
                 details=f"{_EXPOSED} Rank {{waiting_rank}} has {{waiting_rank_ns}} of exposed "
-                "communication: the difference is time in which it waits for other ranks."
+                "communication. It spends the difference waiting for other ranks."
             )
         },
         window_shows="the longest stretch of it",
@@ -298,11 +298,11 @@ RULES: Final = rules_by_id(
         title="{pattern:quoted} is far below peak memory bandwidth: {efficiency_pct}",
         details=f"{_RATE} On rank {{rank}} its launches take {{exclusive_ns}}; at {{headroom_pct}} "
         "of the bandwidth they would take {left_pct} less.",
-        threshold=f"below {ROOM_PCT:g} % of the memory's peak bandwidth; the gain is the time that "
-        f"{LITTLE_HEADROOM_PCT:g} % would save: {GAIN}",
+        threshold=f"below {ROOM_PCT:g} % of the memory's peak bandwidth; the gain is the time "
+        f"saved at {LITTLE_HEADROOM_PCT:g} %: {GAIN}",
         source=OURS,
-        recommendation="Try another kernel or its tuning (split K, vector width, fewer waves), "
-        "fuse small products into one, and look at its launch configuration.",
+        recommendation="Try another kernel or other tuning (split K, vector width, fewer waves), "
+        "fuse small GEMMs into one, and check its launch configuration.",
         tables=("bandwidth", "rank_kernels", "wall"),
     ),
     Rule(
@@ -310,14 +310,14 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="Bound by {which}: [{link_bytes} in ]{exposed_ns}",
         details="{exposed_ns} of {span_ns} on device {device_id} of rank {rank}: {by_kind}.",
-        threshold=f"copies between host and device, or two devices, without a kernel take "
-        f"{BOUND_PCT:g} % of the span, and more than the GPU computes; {GAIN}",
+        threshold=f"copies between host and device, or between two devices, without a concurrent "
+        f"kernel take {BOUND_PCT:g} % of the span, and more time than computation; {GAIN}",
         source=OURS,
         recommendation=f"{_OVERLAP} {_FEWER}",
         cases={
             "alone": Case(
                 recommendation=f"{_FEWER} {{beside_ns}} of computation and of copies "
-                "the other way could run beside them[; pinned memory of the host reaches "
+                "the other way could run beside them[; pinned host memory reaches "
                 "{pinned_gb_s}]."
             )
         },
@@ -330,13 +330,13 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="{kind} copies at {union_gb_s} on rank {rank}",
         details=f"{_ALONE}. The fastest {{kind}} copy of the run: {{fastest_gb_s}}.",
-        threshold="copies that are not of pageable memory, 1 MiB or more in the median, which at "
-        f"the rate of the fastest one of their direction would take less than "
-        f"{100.0 * LINK_RATE_SHARE:g} % of their time; the gain is what this saves: {GAIN}",
-        source="the fastest single copy of 1 MiB or more of that direction in the run; profiles "
+        threshold="copies other than pageable ones, with a median size of at least 1 MiB, that "
+        f"would take less than {100.0 * LINK_RATE_SHARE:g} % of their time at the rate of the "
+        f"fastest one in their direction; the gain is the difference: {GAIN}",
+        source="the fastest single copy of at least 1 MiB in that direction in the run; profiles "
         "record neither generation nor width of the link",
         recommendation="Check what shares the link: copies in the other direction, other GPUs "
-        "behind the same switch. Then place process and buffers on the NUMA node of the GPU "
+        "behind the same switch. Then place process and buffers on the GPU's NUMA node "
         "(numactl), and compare the link's generation and width with the maximum (nvidia-smi "
         "-q -d PCIE).",
         window_shows="the longest stretch of copies without a kernel",
@@ -348,11 +348,11 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="{ops_n:copy|copies} of pageable memory[, {size_bytes}]: {share_pct}",
         details=f"{_ALONE}.[ Pinned memory reaches {{pinned_gb_s}}.]",
-        threshold=f"copies of {format_bytes(LARGE_BYTES)} or more in the mean, without a "
-        f"kernel; pinned memory copies at `memops.pinned_gb_s`; {GAIN}",
-        source="the fastest pinned copy of the run that goes the same way; else PCIe of the GPU",
-        recommendation="Allocate the host buffer pinned (torch: pin_memory=True, and "
-        "non_blocking=True on the copy), once and outside of the loop.",
+        threshold=f"copies with a mean size of at least {format_bytes(LARGE_BYTES)}, without a "
+        f"concurrent kernel; pinned memory copies at `memops.pinned_gb_s`; {GAIN}",
+        source="the run's fastest pinned copy in the same direction; otherwise the GPU's PCIe",
+        recommendation="Allocate the host buffer as pinned memory (torch: pin_memory=True, and "
+        "non_blocking=True on the copy), once and outside the loop.",
         record=_COPY_CALLS,
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
@@ -361,8 +361,8 @@ RULES: Final = rules_by_id(
     _flag_rule(
         "determinism_atomics",
         title="Some kernels may give different last bits from run to run",
-        recommendation="Sums with atomic additions have no fixed order. Where two runs must agree, "
-        "ask for the deterministic variant (torch.use_deterministic_algorithms(True); "
+        recommendation="Sums with atomic additions have no fixed order. If two runs must agree, "
+        "use the deterministic variant (torch.use_deterministic_algorithms(True); "
         "FlashAttention's deterministic=True), and expect it to be slower.",
     ),
     _flag_rule(
@@ -375,8 +375,8 @@ RULES: Final = rules_by_id(
     _flag_rule(
         "determinism_cascade_merge",
         title="Some kernels merge partial attention, so results follow batch and prefix",
-        recommendation="Results at batch sizes 1 and 16 may differ in the last bits. To rule it "
-        "out while tracking down a difference: disable_cascade_attn=True in vLLM, a fixed "
+        recommendation="Results at batch sizes 1 and 16 may differ in the last bits. To rule this "
+        "out while tracking down a difference, set disable_cascade_attn=True in vLLM, or a fixed "
         "number of KV splits elsewhere.",
     ),
     Rule(
@@ -384,10 +384,10 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="device",
         title="Most GPU work is not recorded: SMs are active {mean_pct} of the time",
-        details="Recorded kernels, copies and fills take {recorded_pct} of it. What bounds the run "
-        "is not known, and idle time is none.",
-        threshold=f"SMs active {UNRECORDED_PCT:g} points more of the time than recorded operations "
-        "take, those of all ranks on the GPU",
+        details="Recorded kernels, copies and fills take {recorded_pct} of it. The bottleneck is "
+        "unknown, and time that looks idle may not be.",
+        threshold=f"SMs active for {UNRECORDED_PCT:g} points more of the time than the recorded "
+        "operations of all ranks on the GPU",
         source=OURS,
         recommendation="Another process uses the GPU, or its kernels were not traced: profile all "
         "of its processes, from before they start to use it.",

@@ -21,14 +21,14 @@ _TOP_PHASES: Final = 4
 #: Ways to a range that infer, or that stand for many runs of one capture.
 _INDIRECT: Final = ("start_end", "graph_launch", "graph_capture", "delegated")
 _WORDS: Final = {
-    "start_end": "by start/end ranges, which hold what any thread of the process launches while "
-    "they are open",
-    "graph_launch": "to the range around the launch of its CUDA graph: what ranges were open at "
-    "the capture is not in it (`--graph-ranges capture` uses them first)",
-    "graph_capture": "to the range in which its node of a CUDA graph was captured, however often "
+    "start_end": "by start/end ranges, which cover the launches of all threads of the process "
+    "while they are open",
+    "graph_launch": "to the range around the launch of its CUDA graph, not to the ranges open "
+    "during its capture (`--graph-ranges capture` prefers those)",
+    "graph_capture": "to the range in which its CUDA graph node was captured, however often "
     "the graph ran since",
-    "delegated": "to the range of a thread that handed the work over and waited, as PyTorch's "
-    "backward pass does; the trace shows the waiting, not the handing over",
+    "delegated": "to the range of a thread that handed the work over and waited, as in PyTorch's "
+    "backward pass; the trace shows the waiting, not the handover",
 }
 
 
@@ -38,8 +38,8 @@ def answer(tables: Tables) -> str:
     gpu_ns = int(phases["gpu_ns"].sum())
     if not gpu_ns:
         return (
-            "No GPU operation takes time in the selection. `coverage` says what the profiles "
-            "hold, and what a filter left of it."
+            "No GPU operation takes time in the selection. `coverage` shows what the profiles "
+            "contain, and what a filter left."
         )
     gpus_n = max(len(Walls(tables).gpus), 1)
     mapped = phases[phases["mapped"] & (phases["gpu_ns"] > 0)]
@@ -82,7 +82,7 @@ def findings(tables: Tables) -> list[Finding]:
 
 
 def _steps(tables: Tables) -> str:
-    """Return a sentence on steps, or on the ranges with most GPU time where there are none."""
+    """Return a sentence on steps, or on the ranges with most GPU time if there are none."""
     stats = tables["step_stats"]
     ranks = tables["rank_steps"][tables["rank_steps"]["name"].notna()]
     steady = stats[stats["which"] == "steady"]
@@ -179,7 +179,7 @@ def _no_steps(tables: Tables) -> list[str]:
     without_n = int(ranks["name"].isna().sum())
     if without_n == len(ranks):
         return [
-            "There are no steps: no range is an engine's, or repeats and holds at least half of "
+            "No steps were found: no range is an engine's, or repeats and holds at least half of "
             f"the launched GPU time. Name one with {quoted('--step RANGE')}."
         ]
     names = sorted(set(ranks["name"].dropna()))
@@ -189,15 +189,15 @@ def _no_steps(tables: Tables) -> list[str]:
     if len(names) > 1:
         shown = ", ".join(quoted(name) for name in names[:3])
         lines.append(
-            f"Ranks have different steps ({shown}), and statistics are of the kind that most have; "
-            "name one with `--step`."
+            f"Ranks have different steps ({shown}). Statistics cover the most common kind; "
+            "choose another with `--step`."
         )
     # A filter may leave steps without any GPU time, of which nothing has a share.
     shares = ranks["gpu_pct"].dropna()
     if len(shares) and (low := shares.min()) < 90.0:
         lines.append(
             f"Steps ({quoted(names[0])}) hold {format_percent(low)} of the GPU time on the rank "
-            "with least; the rest was launched outside of them."
+            "with the least; the rest was launched outside them."
         )
     return lines
 
@@ -212,6 +212,4 @@ def _engine_steps(tables: Tables) -> list[str]:
     names = [*tables["rank_steps"]["name"].dropna(), *tables["ranges"]["name"]]
     if any(is_engine_step(name, engine) for name in names):
         return []
-    return [
-        f"The kernels are those of {title}, and its own ranges around steps are absent. {record}."
-    ]
+    return [f"The kernels belong to {title}, but its own step ranges are absent. {record}."]

@@ -82,7 +82,7 @@ def _slow_steps_of(
             "slow_ratio": times,
             "where": f"in {quoted(worst['other_range'])}"
             if worst["other_range"]
-            else "outside of all ranges",
+            else "outside all ranges",
         },
         evidence=(
             *cells("steps", worst, *in_worst),

@@ -35,12 +35,12 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="Only {share_pct} of the GPU time of {file:quoted} is in NVTX ranges",
         details="{held_ns} of {gpu_ns}[ (without {cut_ns} launched before the capture began, or in "
-        "a range that was pushed by then)]; most of the rest, {lost_ns}, is {meaning}."
+        "a range already open by then)]; most of the rest, {lost_ns}, is {meaning}."
         "[ {others_n:other rank} affected; rank {rank} is the worst.]",
         threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time in ranges",
         source=EXPLAINER,
-        recommendation="Read shares of phases as shares of the marked time only. Mark the "
-        "phases on the threads that launch, and record as below.",
+        recommendation="Treat phase shares as shares of the marked time only. Mark the "
+        "phases on the launching threads, and record as below.",
         tables=("attribution", "coverage"),
     ),
     Rule(
@@ -48,13 +48,13 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="rank",
         title="Rank {rank}: {gpu_pct} of the GPU time was launched by threads without ranges",
-        details="{gpu_ns}. A range of one thread does not hold what another one launches."
+        details="{gpu_ns}. One thread's range does not cover another thread's launches."
         "[ {others_n:other rank} affected; rank {rank} is the worst.]",
-        threshold=f"from {LOST_PCT:g} % of the GPU time of a rank",
+        threshold=f"from {LOST_PCT:g} % of a rank's GPU time",
         source=OURS,
-        recommendation="If this is PyTorch's backward pass, its thread is not the one that calls "
-        "backward(): let PyTorch mark its operators. Otherwise mark the work of that thread, or "
-        "use start/end ranges, which cover the launches of all threads.",
+        recommendation="PyTorch's backward pass runs on another thread than its caller: let "
+        "PyTorch mark its operators. Otherwise mark the work on that thread, or use start/end "
+        "ranges, which cover the launches of all threads.",
         tables=("attribution",),
     ),
     Rule(
@@ -62,7 +62,7 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="phase",
         title="{gpu_pct} of the GPU time is in ranges that match no phase",
-        details="The outermost ranges with most of it: {outer}.",
+        details="The outermost ranges with most of that time: {outer}.",
         threshold=f"from {UNMAPPED_PCT:g} % of the GPU time",
         source=OURS,
         recommendation="Define which ranges are phases, with `--phase-map FILE` and a file like "
@@ -93,7 +93,7 @@ RULES: Final = rules_by_id(
         scope="phase",
         title="Rank {rank}'s GPU idles before {name:quoted}",
         details="{idle_ns} idle before its operations, which take {gpu_ns} there. {before_pct} of "
-        "such idle time comes before the first operation after another phase, the rest between "
+        "this idle time precedes the first operation after another phase, the rest is between "
         "operations of the phase.[ {others_n:other rank} affected.]",
         threshold=f"idle time that ends with an operation of a phase: {limits_words()}",
         source=OURS,
@@ -108,25 +108,25 @@ RULES: Final = rules_by_id(
         title="Slow {steps}: the worst takes {worst_ratio:.1f} times the median",
         details=_WORST + "Its own work took longer: {window_own_ns}, {usual_part_ns} in the "
         "median." + _HOW_MANY,
-        threshold="time beyond the median, of steps above "
+        threshold="time beyond the median, for steps above "
         + " or ".join(f"{times:g} times ({n} steps or more)" for n, times in SLOW_TIMES.items())
         + f" the median of their phase on their rank: {limits_words()}",
         source=OURS,
         recommendation="Compare the slow step with a usual one: other shapes (batch, prompt "
-        "lengths, routing of experts), a late rank in its collectives (tail_stats), or slower "
+        "lengths, expert routing), a late rank in its collectives (tail_stats), or slower "
         "kernels.",
         cases={
             "other": Case(
                 details=_WORST + "For {window_other_ns} of it, {usual_part_ns} in the median, the "
-                "GPU ran what was launched outside of the steps, most of it {other_name:quoted} "
+                "GPU ran work launched outside the steps, mostly {other_name:quoted} "
                 "launched {where}." + _HOW_MANY,
-                recommendation="Launch that work on another stream while steps run, less often, or "
-                "between requests: the steps wait for it.",
+                recommendation="The steps wait for that work. Launch it on another stream while "
+                "steps run, less often, or between requests.",
             ),
             "idle": Case(
                 details=_WORST + "For {window_idle_ns} of it, {usual_part_ns} in the median, the "
                 "GPU was idle." + _HOW_MANY,
-                recommendation="idle_gaps with this window names the cause.",
+                recommendation="Run idle_gaps on this window for the cause.",
             ),
         },
         window_shows="the slowest, {unit} {step}",

@@ -1,4 +1,4 @@
-"""What roofline tells first, and its findings. Reads tables only."""
+"""What roofline says first, and its findings. Reads tables only."""
 
 from __future__ import annotations
 
@@ -64,14 +64,13 @@ _LOST_IN: Final = {
     UNKNOWN: "idle",
 }
 _HOW: Final = (
-    "No roofline: give --model config.json where steps of vLLM, SGLang or TensorRT-LLM tell their "
-    "batches (docs/capturing.md), or of training with --tokens-per-step; or record the shapes of "
-    "operators with `--pytorch=autograd-shapes-nvtx`."
+    "No roofline: give --model config.json if step names of vLLM, SGLang or TensorRT-LLM show "
+    "their batches (docs/capturing.md), or for training with --tokens-per-step; or record operator "
+    "shapes with `--pytorch=autograd-shapes-nvtx`."
 )
 _WITHOUT_STEPS: Final = (
-    "No roofline: no step tells what it computes. Ranges of vLLM, SGLang or TensorRT-LLM around "
-    "steps do (docs/capturing.md); of training, give --tokens-per-step, and --step where no steps "
-    "are found."
+    "No roofline: no step name describes its work. Step ranges of vLLM, SGLang or TensorRT-LLM do "
+    "(docs/capturing.md). For training, give --tokens-per-step, and --step if no steps are found."
 )
 
 
@@ -194,8 +193,8 @@ def _why_not(tables: Tables) -> str:
         "peak": "The peaks of this GPU are not known: give --peak-flops and --peak-bandwidth.",
         "tp": "Over how many GPUs the model is spread is not known: give --tp.",
         "ep": "Experts are spread over GPUs: give --ep.",
-        "pipeline": "The model runs in a pipeline, whose stages are not told apart here.",
-        "tokens": "The names of the steps do not tell their tokens.",
+        "pipeline": "The model runs in a pipeline, and its stages are not separated here.",
+        "tokens": "Step names do not show their tokens.",
     }
     return words.get(reasons[0], f"No roofline: {quoted(reasons[0])} of the config is not known.")
 

@@ -1,4 +1,4 @@
-"""What serving_steps tells first: what steps cost, what users wait, and the findings."""
+"""What serving_steps says first: what steps cost, what users wait, and the findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent,
 from .steps import examples, serving_findings
 
 _PHASES: Final = ("decode", "mixed", "prefill")
-#: Steps of a phase whose median is told.
+#: Steps of a phase whose median is reported.
 _LEAST_STEPS: Final = 5
 #: Ranks of which none takes longer than another by this share take as long; and one has more
 #: requests than another from this ratio on.
@@ -104,10 +104,10 @@ def caveats(tables: Tables) -> list[str]:
         return []
     drafts = "with drafts per step, not per token"
     if (servers["engine"] == "TensorRT-LLM").any():
-        drafts += ", and TensorRT-LLM's names do not tell of any"
+        drafts += ", and TensorRT-LLM's names do not show any"
     return [
-        "Time between tokens runs from the end of one step to that of the next: about what a "
-        f"client sees, {drafts}. Nothing is said of the time to a first token or of queues."
+        "Time between tokens runs from the end of one step to the end of the next: about what a "
+        f"client sees, {drafts}. TTFT, queueing and request latency are not covered."
     ]
 
 
@@ -213,7 +213,7 @@ def _reading_line(tables: Tables) -> list[str]:
 
 
 def _why_not(tables: Tables) -> str:
-    """Return why nothing is told: no range of an engine, or names of no known format."""
+    """Return why nothing is reported: no range of an engine, or names of no known format."""
     servers = tables["servers"]
     if servers.empty:
         return nothing_ran(tables)
@@ -229,10 +229,10 @@ def _why_not(tables: Tables) -> str:
         return f"{read[0]['engine']}: no full step is in the selection; `batch_steps` says why."
     for engine in servers["kernels_of"]:
         if (advice := recording_advice(engine)) is not None:
-            return f"No step tells what is in its batch. {advice[1]}."
+            return f"No step name describes its batch. {advice[1]}."
     return (
-        "No step tells what is in its batch: no range of vLLM, SGLang or TensorRT-LLM is in the "
-        "profiles. docs/capturing.md says what records them."
+        "No step name describes its batch: the profiles have no ranges of vLLM, SGLang or "
+        "TensorRT-LLM. See docs/capturing.md for how to record them."
     )
 
 

@@ -35,9 +35,9 @@ RULES: Final = rules_by_id(
         "costs {row_ns:.3g} ns: {time_ns} together.",
         threshold=f"{PADDING_PCT:g} % of the rows of graphs whose sizes are known; "
         f"{limits_words()}",
-        recommendation="Capture more batch sizes where batches are (`cudagraph_capture_sizes` in "
-        "vLLM, `--cuda-graph-bs` in SGLang, `cuda_graph_config` in TensorRT-LLM): the sizes of "
-        "`batch_steps` say which.",
+        recommendation="Capture more graphs at the batch sizes in use, as `batch_steps` shows them "
+        "(`cudagraph_capture_sizes` in vLLM, `--cuda-graph-bs` in SGLang, `cuda_graph_config` in "
+        "TensorRT-LLM).",
         record=_NODE,
         specificity=OF_KERNEL,
     ),
@@ -47,14 +47,14 @@ RULES: Final = rules_by_id(
         title="Steps with prefill run outside CUDA graphs: the GPU idles {idle_pct} more of their "
         "time",
         details="{eager_n:step} with context on rank {rank} replay no graph: {idle_ns} of "
-        "{cost_ns} idle by host causes, beyond what decode steps idle.[ They add {mixed_adds_ns} "
-        "to the time between tokens, p99 {p99_ns}.]",
+        "{cost_ns} idle for host causes, beyond the idle time of decode steps.[ They add "
+        "{mixed_adds_ns} to the time between tokens, p99 {p99_ns}.]",
         threshold=f"{EAGER_PCT:g} % of the cost of steps with context and without a graph, beyond "
-        f"what decode steps idle; {limits_words()}",
+        f"the idle time of decode steps; {limits_words()}",
         source="vllm#56975 (p99 of 199 ms for a decode step of 12 to 17 ms); the share is ours",
         recommendation="Capture steps with context too: piecewise CUDA graphs and a large enough "
-        "`max_cudagraph_capture_size` in vLLM, piecewise graphs in SGLang and TensorRT-LLM. Else "
-        "fewer launches: torch.compile, larger chunks of prefill.",
+        "`max_cudagraph_capture_size` in vLLM, piecewise graphs in SGLang and TensorRT-LLM. "
+        "Otherwise launch less: torch.compile, larger prefill chunks.",
         record=_NODE,
         specificity=OF_BATCH,
     ),
@@ -66,21 +66,21 @@ RULES: Final = rules_by_id(
         "in {range:quoted}.",
         threshold=f"{BEFORE_PCT:g} % of the time from step to step; {limits_words()}",
         recommendation="Prepare the next step while the GPU runs this one: async scheduling in "
-        "vLLM, the overlap scheduler in SGLang and TensorRT-LLM. What `before_steps` lists comes "
-        "first.",
+        "vLLM, the overlap scheduler in SGLang and TensorRT-LLM. Start with the top of "
+        "`before_steps`.",
         specificity=OF_CLASS,
     ),
     _rule(
         "prefill_in_decode",
         ("inter_token",),
         title="Prefill adds {mixed_adds_ns} to the time between tokens, which is {pure_ns} without",
-        details="Over {mixed_n:interval} with a step that reads a prompt, at equal numbers of "
-        "requests. p50 {p50_ns}, p99 {p99_ns}.",
-        threshold=f"{ADDS_PCT:g} % of an interval without; tail from {TAIL_LIMIT_PCT:g} % of the "
-        "p99 between tokens",
-        recommendation="Smaller chunks of prefill (`--max-num-batched-tokens`, "
-        "`--chunked-prefill-size`, `max_num_tokens`), or prefill on other GPUs (disaggregated "
-        "serving): the first costs time to the first token.",
+        details="Over {mixed_n:interval} with a step that reads a prompt, at equal request "
+        "counts. p50 {p50_ns}, p99 {p99_ns}.",
+        threshold=f"{ADDS_PCT:g} % of an interval without prefill; tail from "
+        f"{TAIL_LIMIT_PCT:g} % of the p99 between tokens",
+        recommendation="Use smaller prefill chunks (`--max-num-batched-tokens`, "
+        "`--chunked-prefill-size`, `max_num_tokens`), which raises TTFT, or prefill on other GPUs "
+        "(disaggregated serving).",
         specificity=OF_CLASS,
     ),
     _rule(
@@ -88,10 +88,10 @@ RULES: Final = rules_by_id(
         ("speculation",),
         title="Drafts do not pay on rank {rank}: a request accepts {accepted:.2f} a step, "
         "{needed_low:.2f} are needed",
-        details="95 % interval of the accepted ones: {accepted_low:.2f} to {accepted_high:.2f}, "
+        details="95 % interval of accepted drafts: {accepted_low:.2f} to {accepted_high:.2f}, "
         "over {pairs_n:pair} of steps. Without drafts the same tokens take {lost_ns} less.",
-        threshold="the upper end of the interval of accepted drafts is below the least number at "
-        f"which a step that drafts and verifies costs what it saves; {limits_words()}",
+        threshold="the upper end of the interval of accepted drafts is below the lowest "
+        f"number at which drafting and verifying break even; {limits_words()}",
         recommendation="Draft fewer tokens (`num_speculative_tokens` in vLLM, "
         "`--speculative-num-steps` in SGLang, `max_draft_len` in TensorRT-LLM), use a cheaper or "
         "better draft model, or turn speculation off at this batch size.",
@@ -102,10 +102,9 @@ RULES: Final = rules_by_id(
         ("servers",),
         kind=CAPTURE,
         title="{unparsed_n} of {steps_n} steps have names of no known format",
-        details="On rank {rank}, such as {examples}. They are steps; what is in their batches is "
-        "not known.",
+        details="On rank {rank}, such as {examples}. They count as steps with unknown batches.",
         threshold="1 step",
-        recommendation="Costs are reported where at most 5 % of the names are of no format. A "
-        "newer engine may write others: please file an issue with the names.",
+        recommendation="Costs are reported if at most 5 % of the names have an unknown format. A "
+        "newer engine may use other names: please file an issue with them.",
     ),
 )

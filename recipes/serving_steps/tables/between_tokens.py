@@ -26,7 +26,7 @@ _MOST_REQUESTS: Final = 1 << 30
 _UNUSUAL: Final = 20
 _NOT_KNOWN: Final[Row] = {
     **dict.fromkeys(("intervals_n", "tokens_n", "mixed_n"), 0),
-    "reason": "names do not tell the requests of each step",
+    "reason": "step names do not show all requests",
 }
 
 

@@ -1,4 +1,4 @@
-"""What step_budget tells its reader first: what a step is made of, and what to fix."""
+"""What step_budget says first: what a step is made of, and what to fix."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ def answer(tables: Tables) -> str:
     if steps.empty:
         reason = tables["rank_edges"]["reason"].dropna()
         why = f": {reason.iloc[0]}" if len(reason) else ""
-        return (
-            f"The ranks have no steps in common{why}. `device_steps` says for each what its steps "
-            "are made of."
-        )
+        return f"The ranks have no steps in common{why}. `device_steps` shows each rank's steps."
     ours = steps[steps["mark"] == ""]
     if ours.empty:
         return f"None of {counted(len(steps), step_unit(tables))} counts; `job_steps` says why."
@@ -56,7 +53,7 @@ def _takes(unit: str | None, mean_ns: float, steps_n: int) -> str:
 def _on_one(tables: Tables, mean_ns: float) -> str:
     """Return how long a step takes on a single GPU, if that is not what all of them take.
 
-    Other recipes tell the mean over GPUs; a step of the job ends where its last GPU does.
+    Other recipes give the mean over GPUs; a step of the job ends where its last GPU does.
     """
     steps = tables["device_steps"]
     windows = steps.loc[steps["mark"] == "", "window_ns"]
@@ -73,17 +70,17 @@ def caveats(tables: Tables) -> list[str]:
     ranks = tables["rank_edges"]
     texts = _overlapping(tables)
     if len(ranks) and (reasons := ranks["reason"].dropna()).size:
-        texts.append(f"There are no steps of the job: {reasons.iloc[0]}.")
+        texts.append(f"The job has no common steps: {reasons.iloc[0]}.")
     if len(ranks) and not ranks["event_rows"].any():
         texts.append(
-            "CUDA events were not recorded, so waits between streams are inferred and marked as "
-            "inferred. Record them with `--cuda-event-trace=true`."
+            "CUDA events were not recorded, so waits between streams are inferred and labeled "
+            "so. Record them with `--cuda-event-trace=true`."
         )
     error_ns = int(ranks["clock_error_ns"].max()) if len(ranks) else 0
     if error_ns:
         texts.append(
-            f"Clocks of host and GPU disagree by at least {format_ns(error_ns)}: latencies shorter "
-            "than that are not known."
+            f"The host and GPU clocks disagree by at least {format_ns(error_ns)}. Shorter "
+            "latencies are unknown."
         )
     return texts
 

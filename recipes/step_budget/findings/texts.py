@@ -48,8 +48,8 @@ def _when(about: str, level: str, trend: str, nouns: tuple[str, str], advice: st
         scope="run",
         title=level,
         details=f"{_COSTS} The table `when` has the steps.",
-        threshold="a level that changes by 5 % of a step, growth by 10 %, or events of 30 %, by "
-        f"more than chance; {limits_words()}",
+        threshold="steps change level by 5 % or drift by 10 % of a step, or events take 30 % of "
+        f"one, beyond chance; {limits_words()}",
         source="this project",
         recommendation=f"[{{host_advice}} ]{advice}",
         cases={
@@ -61,7 +61,7 @@ def _when(about: str, level: str, trend: str, nouns: tuple[str, str], advice: st
             ),
         },
         tables=("when", "device_steps", "job_steps"),
-        window_shows="the steps that have it",
+        window_shows="the affected steps",
         specificity=OF_TIME,
     )
 
@@ -73,7 +73,7 @@ RULES: Final = rules_by_id(
         "{gpus} slow {when} of {of_steps_n}{on}: compute {excess_pct} longer{why}",
         "{gpus} {gets} and {gets} over {of_steps_n} steps: compute up to {excess_pct} longer{why}",
         ("slow stretch", "slow stretches"),
-        "Look at its clocks, temperature and power limit over time, and at what else began on that "
+        "Check its clocks, temperature and power limit over time, and what else started on that "
         "GPU then.",
     ),
     _when(
@@ -81,7 +81,7 @@ RULES: Final = rules_by_id(
         "{hosts} late {when} of {of_steps_n}{on}[ in {named}]: {each_ns} a step more",
         "{hosts} {later} over {of_steps_n} steps[ in {named}]: up to {each_ns} a step more",
         ("pause", "pauses"),
-        "Look at what the host does in these steps: data loading, checkpoints, compilation, "
+        "Check what the host does in these steps: data loading, checkpoints, compilation, "
         "garbage collection.",
     ),
     _when(
@@ -89,7 +89,7 @@ RULES: Final = rules_by_id(
         "Copies[ on {who}] take longer {when} of {of_steps_n}{on}: {each_ns} a step more",
         "Copies[ on {who}] take {longer} over {of_steps_n} steps: up to {each_ns} a step more",
         ("stretch of copies", "stretches of copies"),
-        "Copy from and to pinned memory on a stream of its own, while the next steps compute.",
+        "Copy to and from pinned memory on a separate stream, while the next steps compute.",
     ),
     _when(
         "communication",
@@ -97,19 +97,19 @@ RULES: Final = rules_by_id(
         "Communication[ of {who}] takes {longer} over {of_steps_n} steps: up to {each_ns} a step "
         "more",
         ("slow stretch of communication", "slow stretches of communication"),
-        "Look at the links and switches at that time: other jobs, retries, a link that was reset.",
+        "Check the links and switches at that time: other jobs, retries, a link reset.",
     ),
     Rule(
         "path_host",
         scope="run",
         title="{whose}: {shown_ns}{each}{where}",
         details="{shown_ns}{each} of the critical path. Its host time is {path_ns}{each}, "
-        "{most_ns} of it{place}; GPU {device_id} of rank {rank} idles {host_idle_ns} by host "
-        "causes.",
-        threshold=f"idle time by host causes, and host work on the path; {limits_words()}",
+        "{most_ns} of it{place}. Host causes leave GPU {device_id} of rank {rank} idle for "
+        "{host_idle_ns}.",
+        threshold=f"idle time with host causes, and host work on the path; {limits_words()}",
         source=_PAGE,
-        recommendation="[{host_advice} ]Move this off the thread that launches, or do it while the "
-        "GPU runs the {unit} before.",
+        recommendation="[{host_advice} ]Move this off the launching thread, or do it while the "
+        "GPU runs the previous {unit}.",
         cases={
             "launches": Case(
                 title="{whose}: many tiny kernels, and launches are slower",
@@ -124,12 +124,12 @@ RULES: Final = rules_by_id(
         "path_waits",
         scope="api",
         title="{whose} after {name:quoted}: {shown_ns}{each}{where}",
-        details="{shown_ns}{each} of the critical path. Behind this wait are {path_ns}{each}, "
-        "{most_ns} of it{place}; {worst_ns} in the worst {unit}.",
+        details="{shown_ns}{each} of the critical path. The host time after this wait is "
+        "{path_ns}{each}, {most_ns} of it{place}; {worst_ns} in the worst {unit}.",
         threshold=limits_words(),
         source=_PAGE,
-        recommendation="[{host_advice} ]Wait later, or not at all: what the host launches after "
-        "this wait could be queued while the GPU still works.",
+        recommendation="[{host_advice} ]Wait later, or not at all: the launches after this wait "
+        "could be queued while the GPU is still busy.",
         tables=_TABLES,
         window_shows=_SHOWS,
         specificity=OF_KERNEL,
@@ -141,7 +141,7 @@ RULES: Final = rules_by_id(
         details=_ON_PATH,
         threshold=limits_words(),
         source=_PAGE,
-        recommendation="Overlap these collectives with computation that does not need them, or "
+        recommendation="Overlap these collectives with independent computation, or "
         "send less: fewer and larger messages, lower precision.",
         tables=_TABLES,
         window_shows=_SHOWS,
@@ -154,9 +154,8 @@ RULES: Final = rules_by_id(
         details=_ON_PATH,
         threshold=limits_words(),
         source=_PAGE,
-        recommendation="Move fewer bytes: keep data that is used again on the device. Copy the "
-        "rest ahead on a separate stream from pinned memory, as far as there is computation to "
-        "hide it.",
+        recommendation="Move fewer bytes: keep reused data on the device. Copy the rest ahead of "
+        "time from pinned memory on a separate stream, as far as computation can hide it.",
         tables=_TABLES,
         window_shows=_SHOWS,
         specificity=OF_CLASS,
@@ -166,16 +165,16 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="The same {repeated_copies_n:copy|copies} to the device in every {unit}: "
         "{repeated_bytes}",
-        details="{repeated_copies_n:copy|copies} on rank {rank} take {step_ns} a {unit}. They are "
-        "of {least_bytes} or more, of the same sizes in all {all_n} {unit}s; {path_ns} of it is on "
-        "the critical path.",
+        details="{repeated_copies_n:copy|copies} on rank {rank} take {step_ns} a {unit}. Each has "
+        "{least_bytes} or more, with the same sizes in all {all_n} {unit}s. On the critical path: "
+        "{path_ns}.",
         threshold="the same copies to the device in all steps that count (not layers), at least "
         f"{LEAST_STEPS} steps with {LEAST_COPIES} copies of {format_bytes(LARGE_BYTES)} or more "
         f"each; their time on the path is the gain: {limits_words()}",
-        source="transfers that can be kept on the device cost nothing (CUDA C++ Best Practices "
-        "Guide, Data Transfer Between Host and Device); inputs of a step are few copies",
-        recommendation="If these are weights that live on the host (device_map, CPU offload), keep "
-        "them in GPU memory: quantize them, or spread the model over more GPUs. Otherwise "
+        source="data kept on the device costs no transfer (CUDA C++ Best Practices "
+        "Guide, Data Transfer Between Host and Device); a step's inputs are few copies",
+        recommendation="If these are weights kept on the host (device_map, CPU offload), move "
+        "them to GPU memory: quantize them, or spread the model over more GPUs. Otherwise "
         "copy the next layer's weights while this layer computes, from pinned memory on a "
         "separate stream.",
         tables=("rank_edges", "ceilings", "wall"),
@@ -186,12 +185,12 @@ RULES: Final = rules_by_id(
         scope="run",
         kind=CAPTURE,
         title="Clocks of the machines are not aligned: nothing over ranks is certain",
-        details="No collective ties the profiles of {ranks_n} ranks together.",
-        threshold="several ranks, and neither matched collectives nor one host's clock tie their "
-        "profiles together",
+        details="No collective connects the profiles of {ranks_n} ranks.",
+        threshold="several ranks whose profiles share neither matched collectives nor one host's "
+        "clock",
         source="this project",
-        recommendation="Read each rank by itself (device_steps). Steps of the job are joined by "
-        "their position; ceilings and replays over ranks are not given.",
+        recommendation="Read each rank by itself (device_steps). Steps of the job are matched by "
+        "position, without ceilings and replays across ranks.",
         tables=("rank_edges", "job_steps"),
     ),
     Rule(
@@ -199,10 +198,10 @@ RULES: Final = rules_by_id(
         scope="run",
         kind=CAPTURE,
         title="Only {certain_pct} of the critical path is certain",
-        details="{inferred_ns} of {wall_ns} lie behind an edge that no row of the profiles shows.",
+        details="{inferred_ns} of {wall_ns} depend on an edge that no profile records.",
         threshold=f"below {CERTAIN_PCT:g} % of the steps' time",
         source="this project",
-        recommendation="Read classes as estimates where certain_pct is low: some edges between "
+        recommendation="Where certain_pct is low, treat classes as estimates: some edges between "
         "streams or threads are inferred.",
         record="--cuda-event-trace=true",
         tables=("job_steps", "rank_edges"),

@@ -141,8 +141,8 @@ def _no_steps(ranks: pd.DataFrame) -> list[str]:
     if not without:
         return []
     return [
-        f"No NVTX range repeats on {counted(int(without), 'rank')}, so nothing tells where "
-        "warm-up ends: the first two launches of each configuration count as warm-up there. "
+        f"No NVTX range repeats on {counted(int(without), 'rank')}, so the end of warm-up is "
+        "unknown: the first two launches of each configuration count as warm-up there. "
         f"{quoted('--step RANGE')} names the steps."
     ]
 

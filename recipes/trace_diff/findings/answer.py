@@ -138,7 +138,7 @@ def _order(clock: Clock) -> str:
     passed, n, before, after = (
         int(verdict[f"{side}_{what}_n"]) for what in ("order", "steps") for side in COMPARED
     )
-    doubt = texts.ALIKE if verdict["neighbor_correlation"] >= _ALIKE else texts.FEW_TELL
+    doubt = texts.ALIKE if verdict["neighbor_correlation"] >= _ALIKE else texts.FEW_PROVE
     return texts.ORDER.format(
         steps=f"each of {after} {unit}s" if n == after else f"each of {n} of the {after} {unit}s",
         takes="takes longer" if clock.is_slower else "takes less time",
@@ -253,10 +253,10 @@ def caveats(tables: Tables) -> list[str]:
     if repeats_n:
         return [
             f"Noise is the spread of the baseline and {counted(repeats_n, 'further run')} of it: "
-            "largest minus smallest value. Few runs show little of it."
+            "largest minus smallest value. A few runs underestimate it."
         ]
     return [
         "Significance is within-run only: launches of one run are not independent, and two runs of "
-        "the same code may differ by more than chance among launches allows. Give `--baselines` "
-        "further runs of the baseline to know their noise."
+        "the same code may differ by more than chance among launches allows. Pass further runs of "
+        "the baseline to `--baselines` to measure their noise."
     ]

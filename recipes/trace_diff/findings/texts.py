@@ -31,19 +31,19 @@ SLOWER_BURSTS: Final = "SLOWER in bursts: "
 FASTER_BURSTS: Final = "FASTER: bursts gone: "
 SLOW: Final = "{slow} of {steps} {unit}s {take} more than twice the median ({before} before)"
 NO_STEPS: Final = "No step was found: the spans of the GPUs are compared."
-FEW: Final = "fewer than {least} without slow ones tell only a size; record 40 or more"
+FEW: Final = "fewer than {least} without slow ones show only a size; record 40 or more"
 ENOUGH: Final = "about {enough} {unit}s would decide"
 ORDER: Final = "{steps} {takes}{work} than {passed} before. {doubt}: record {runs}about {enough}."
-ALIKE: Final = "{unit}s in a row are alike, so these tell little"
-FEW_TELL: Final = "so few {unit}s do not prove it"
+ALIKE: Final = "{unit}s in a row are alike, so these prove little"
+FEW_PROVE: Final = "so few {unit}s do not prove it"
 MORE_RUNS: Final = "3 runs of the baseline (--baselines), or "
 OTHER_KERNELS: Final = "Other kernels for the same work, as far as the steps' names say."
 SUMS: Final = "Sums over the runs are not comparable"
-NO_KERNELS: Final = "Neither run has a kernel in the selection: there is nothing to compare."
+NO_KERNELS: Final = "Neither run has a kernel in the selection: nothing to compare."
 WHOLE_GRAPHS: Final = (
-    "Kernels inside CUDA graphs are not seen ({counts} graphs were traced as a whole; record with "
-    "--cuda-graph-trace=node): with them the GPUs are busy for {before} in the baseline and "
-    "{after} in the input."
+    "Kernels inside CUDA graphs are not visible ({counts} graphs were traced as a whole; record "
+    "with --cuda-graph-trace=node): including graphs, the GPUs are busy for {before} in the "
+    "baseline and {after} in the input."
 )
 
 #: What explains a change of a class, by rule; see `nsys_llm.report.templates`.
@@ -74,7 +74,7 @@ WHAT: Final = {
     "profiler_wait": _WAITING,
     "transfer": f"transfer {_ON}[, {{baseline_call_ns}} -> {{input_call_ns}} a collective, "
     "all ranks]",
-    "communication": "which of it is waiting is not known: its collectives are not matched",
+    "communication": "how much of it is waiting is unknown: its collectives are not matched",
     "slower_host": _HOST,
     "faster_host": _HOST,
     "idle_rank": "rank {rank} alone is idle {moved_ns} {longer}[ (mostly {most})]"
@@ -107,10 +107,10 @@ _OF_BURSTS: Final = (
 )
 
 _OF_CLASS: Final = (
-    "a class of the wall-clock time that holds a fifth of the difference, and what explains most "
-    f"of it; {limits_words()}"
+    "a class of wall-clock time with at least a fifth of the difference, and its main cause; "
+    f"{limits_words()}"
 )
-_BETTER: Final = "the same, 20 % of the difference or more, where it takes less: an improvement"
+_BETTER: Final = "the same, 20 % of the difference or more, in the faster direction: an improvement"
 _TITLES: Final = {
     "slower_calls": "{name:quoted} got slower per call",
     "faster_calls": "{name:quoted} got faster per call",
@@ -141,55 +141,54 @@ _TITLES: Final = {
     "bursts": "Slow steps: rank {rank}[ pauses in {range:quoted}]",
 }
 _ADVICE: Final = {
-    "slower_calls": "Its grids and blocks are the same: compare versions of the kernel, clocks and "
-    "power of the GPU, and sizes that no grid shows (lengths of sequences, experts). Where the "
+    "slower_calls": "Its grids and blocks are unchanged. Compare kernel versions, GPU clocks and "
+    "power, and sizes that grids do not show (sequence lengths, experts). If the "
     "medians in `kernels` are alike, few calls are slow: tail_stats lists them.",
     "faster_calls": "Check that it still does the same work: a grid does not show all sizes.",
-    "other_sizes": "Another grid or block is another problem size, not a slower or faster kernel: "
-    "compare in `configs` the sizes that both runs have, and the work of both runs.",
+    "other_sizes": "A different grid or block means a different problem size, not a slower or "
+    "faster kernel. In `configs`, compare sizes common to both runs, and check the work of both.",
     "split_launches": "The same total grid in smaller launches costs more launches and fills the "
     "GPU less: find what splits it (chunks, micro-batches, buckets).",
-    "merged_launches": "The same total grid in larger launches: where it costs time, find what "
+    "merged_launches": "The same total grid in larger launches: if it costs time, find what "
     "merges it.",
     "more_calls": "Find where the extra launches come from: `nvtx_phase_attribution` names the "
     "ranges.",
     "fewer_calls": "Check that the work was saved, not moved to another kernel.",
-    "other_kernels": "Compare versions, shapes, autotuning caches and backends: another variant "
-    "was chosen.",
-    "compute": "No kernel stands out: compare categories in `wall_change`, and configurations in "
-    "`configs`.",
-    "slower_throughout": "That is the machine rather than the code: clocks, power or heat, another "
-    "GPU, the profiler. Repeat the run on an idle machine with clocks locked.",
-    "faster_throughout": "That is the machine rather than the code: compare clocks and power of "
+    "other_kernels": "Another variant was chosen. Compare versions, shapes, autotuning caches and "
+    "backends.",
+    "compute": "No single kernel explains it: compare categories in `wall_change` and "
+    "configurations in `configs`.",
+    "slower_throughout": "This points to the machine, not the code: clocks, power or heat, another "
+    "GPU, the profiler. Repeat the run on an idle machine with locked clocks.",
+    "faster_throughout": "This points to the machine, not the code: compare clocks and power of "
     "both runs.",
-    "one_rank": "Look at its rows in `wall_change`: the code is the same on all "
-    "ranks, so its machine, its share of the work, or what else runs there differs.",
-    "waiting": "A late peer, not the network: look at what the late rank does before its "
-    "collectives, at `wall_change` and at tail_stats.",
+    "one_rank": "Check its rows in `wall_change`. All ranks run the same code, so its machine, its "
+    "share of the work, or other work on that machine differs.",
+    "waiting": "The cause is a late peer, not the network. Check what the late rank does before "
+    "its collectives, `wall_change` and tail_stats.",
     "pair_waiting": "Run comm_stats on both runs: for pipeline stages it gives the bubble, which "
-    "follows from the schedule (compare microbatches and stages), and names the stage that is slow "
-    "or late.",
-    "profiler_wait": "The program is not the cause: the profiler writes its buffers, which holds "
-    "up a CUDA call of one rank, and the others wait. Capture both runs in the same way, and "
-    "shorter.",
-    "transfer": "Compare sizes, algorithms and links: every rank was there, and the transfer "
+    "follows from the schedule (compare microbatches and stages), and names the slow or late "
+    "stage.",
+    "profiler_wait": "The program is not the cause: the profiler flushes its buffers and delays a "
+    "CUDA call of one rank, and the others wait. Capture both runs in the same way, and shorter.",
+    "transfer": "Compare sizes, algorithms and links: all ranks had arrived, so the transfer "
     "itself changed.",
     "communication": "Give the profiles of all ranks to separate waiting from transfer.",
-    "copies": "Find what copies with the phases of nvtx_phase_attribution: tensors that are split, "
-    "made contiguous or moved; pageable memory blocks the host, pinned memory does not.",
+    "copies": "Find the code that copies with the phases of nvtx_phase_attribution: tensors are "
+    "split, made contiguous or moved. Pageable memory blocks the host, pinned memory does not.",
     "slower_host": "Compare the hosts: CPU model and clock, other processes, pinning and NUMA "
     "node, Python and driver versions, tracing options. The GPU's work is not the cause.",
     "faster_host": "No action needed: the host keeps up better.",
-    "idle_rank": "Compare its host with the others': the row of its GPU in `wall_change` has the "
-    "causes. The other ranks wait because of it.",
-    "new_waits": "Find what waits for the GPU in each step: reading a loss or a token, an "
+    "idle_rank": "The other ranks wait for it. Compare its host with the others: its GPU's row in "
+    "`wall_change` has the causes.",
+    "new_waits": "Find the code that waits for the GPU in each step: reading a loss or a token, an "
     "assertion, a copy to the host.",
     "graphs_lost": "Find why no graph was captured or replayed: shapes, batch sizes, an option.",
-    "more_idle": "Run idle_gaps on both: it lists the gaps, and what the host did in them.",
+    "more_idle": "Run idle_gaps on both runs: it lists the gaps and the host's activity in them.",
     "less_idle": "No action needed: the host keeps up better, or work hides more of it.",
     "profiler": "The program is not the cause: capture both runs in the same way, and shorter.",
-    "bursts": "Look at these steps: `slow_steps` has their numbers, idle_gaps and tail_stats what "
-    "the host did in them.",
+    "bursts": "Check these steps: `slow_steps` has their numbers, idle_gaps and tail_stats show "
+    "the host's activity in them.",
 }
 #: Scope, tables with the numbers, and the rules of which they are.
 _ABOUT: Final = (
@@ -214,7 +213,7 @@ _THRESHOLDS: Final = {
     **dict.fromkeys(
         ("faster_calls", "fewer_calls", "faster_throughout", "faster_host", "less_idle"), _BETTER
     ),
-    "slower_host": f"{_OF_CLASS}; {SLOWER_HOST_SHARE_PCT:g} % of the host's time in calls and "
+    "slower_host": f"{_OF_CLASS}; {SLOWER_HOST_SHARE_PCT:g} % of the host's time is in calls and "
     "ranges that got slower beyond chance",
     "bursts": f"one run has more steps above {SLOW_TIMES:g} times the median (Fisher's exact "
     f"test, one-sided, 0.05); {limits_words()}",
@@ -242,7 +241,7 @@ RULES: Final = rules_by_id(
         scope="run",
         title="The runs are not comparable: {check}",
         details="{words}.",
-        threshold="a check of the table `comparability` that keeps all from being compared",
+        threshold="a check in the table `comparability` that rules out any comparison",
         kind=CAPTURE,
         source=OURS,
         recommendation="Repeat one capture with the settings of the other.",

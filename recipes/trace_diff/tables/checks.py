@@ -67,7 +67,7 @@ _FACTS: Final[tuple[tuple[str, Callable[[CaptureFacts], str | None], str, str], 
     ("driver", lambda facts: facts.driver_version, DIFFERS, "it may be the cause"),
     ("CUDA of the driver", lambda facts: facts.cuda_version, DIFFERS, "likewise"),
     ("exported by nsys", lambda facts: facts.nsys_version, DIFFERS,
-     "another profiler may cost another overhead"),
+     "a different profiler may have a different overhead"),
     ("export schema", lambda facts: facts.schema_version, DIFFERS, "read alike all the same"),
     ("traced", lambda facts: ", ".join(facts.traced), DIFFERS,
      "what else is traced slows the host, and may look like a change"),
@@ -130,7 +130,7 @@ def _ranks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> Itera
         (not all(launches_n), ALL, f"the {empty} has no kernels"),
         (ratio is not None, TOTALS, f"nearly all kernels launched {share}, in proportion"),
         (apart_pct(*launches_n) > SAME_WORK_PCT, DIFFERS,
-         "more or less was done: look at count effects"),
+         "the amount of work differs: look at count effects"),
         same="about as many launches",
     )  # fmt: skip
 
@@ -146,7 +146,7 @@ def _ranks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> Itera
         shown,
         (all(numbers) and not runs.common, ALL, "no rank is in both runs"),
         (missing is not None, TOTALS, missing or ""),
-        (other_rules, DIFFERS, "numbered by other rules: what is by rank may be off"),
+        (other_rules, DIFFERS, "numbered by different rules: results by rank may be off"),
         same="paired by number",
     )
 
@@ -184,8 +184,8 @@ def _captures(runs: Runs) -> Iterator[Check]:
             f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
             for nodes, whole in zip(nodes_n, whole_n, strict=True)
         ],
-        (bool(whole_n[0]) != bool(whole_n[1]), ALL, "kernels in graphs are seen in one run only"),
-        (any(whole_n), DIFFERS, "kernels in graphs are not seen: no gate on kernels"),
+        (bool(whole_n[0]) != bool(whole_n[1]), ALL, "only one run shows kernels in graphs"),
+        (any(whole_n), DIFFERS, "kernels in graphs are not visible: no gate on kernels"),
         (bool(nodes_n[0]) != bool(nodes_n[1]), DIFFERS,
          "one run alone uses CUDA graphs: a change of its own"),
         same="alike",
@@ -224,7 +224,7 @@ def _amounts(runs: Runs, steps: StepsOfSides) -> Iterator[Check]:
             for name, some in zip(names, sides, strict=True)
         ],
         (names[0] != names[1], DIFFERS, "not the same steps"),
-        (other_n and not is_same, TOTALS, "another number of steps: compare per step"),
+        (other_n and not is_same, TOTALS, "different number of steps: compare per step"),
         same="as many steps" if other_n else "sums do not go by them: the outer ones are cut",
     )
     lengths = [run.device_window_ns for run in both]
@@ -232,16 +232,20 @@ def _amounts(runs: Runs, steps: StepsOfSides) -> Iterator[Check]:
     yield check_row(
         "window",
         [f"{format_ns(length)} a device" for length in lengths],
-        (other and is_same, DIFFERS, "as many steps took another time"),
-        (other and not other_window(*both), DIFFERS, "as many launches took another time"),
-        (other, TOTALS, "another length, and other work in it"),
+        (other and is_same, DIFFERS, "the same number of steps took a different time"),
+        (
+            other and not other_window(*both),
+            DIFFERS,
+            "the same number of launches took a different time",
+        ),
+        (other, TOTALS, "different length and different work"),
         same="about as long",
     )
     shares = common_names_pct(runs)
     yield check_row(
         NAMES,
         [f"{format_percent(share)} of its kernel time" for share in shares],
-        (min(shares) < COMMON_PCT, DIFFERS, "mostly other kernels: other code"),
+        (min(shares) < COMMON_PCT, DIFFERS, "mostly different kernels: different code"),
         same="largely the same kernels",
     )
 
@@ -252,9 +256,9 @@ def _repeats(runs: Runs, steps: StepsOfSides) -> Iterator[Check]:
         yield check_row(
             f"{run.side}, for noise",
             [counted(len(item.ranks), "rank") for item in (runs.baseline, run)],
-            (not noisy, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"),
+            (not noisy, DIFFERS, "empty, incomplete, or on other ranks or GPUs: left out"),
             (noisy and other_work(runs.baseline, run, steps), DIFFERS,
-             "of another amount of work: no noise of sums over a run"),
+             "a different amount of work: no noise band for sums over a run"),
             same="a run like the baseline",
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from nsys_llm.report.columns import Columns
 from .metrics import SLOW_STEPS, TESTED, MetricChange, Metrics, shown, value_columns
 from .step_verdict import PROBABLY, SLOWER, UNCERTAIN, StepVerdict
 
-_AS_MEASURED: Final = "as measured; --baselines tells how far equal runs differ"
+_AS_MEASURED: Final = "as measured; --baselines shows how far equal runs differ"
 
 
 def gate_columns(
@@ -64,7 +64,7 @@ def _by_steps(metric: str, verdict: StepVerdict) -> tuple[str, str | None]:
     """Return whether steps are worse, or more of them slow, and why that is not sure."""
     looks = verdict.looks
     if looks is None or looks.slow_p is None:
-        return PROBABLY_FAIL, "fewer than 5 steps tell only a size"
+        return PROBABLY_FAIL, "fewer than 5 steps show only a size"
     is_longer = verdict.word == SLOWER or looks.moved > 0
     if looks.is_burst if metric == SLOW_STEPS else is_longer:
         return FAIL, None

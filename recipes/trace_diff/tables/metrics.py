@@ -275,7 +275,7 @@ class Metrics:
         whole_graphs = any(run.whole_graphs_n for run in self.runs.compared)
         if whole_graphs and metric.removesuffix(PER_STEP) in _OF_KERNELS:
             yield (
-                "kernels in CUDA graphs that were traced as a whole are not seen; record with "
+                "kernels in CUDA graphs traced as a whole are not visible; record with "
                 "--cuda-graph-trace=node"
             )
         comparison, of_step = self.comparison, metric in _OF_STEPS or metric.endswith(PER_STEP)
@@ -305,14 +305,14 @@ class Metrics:
             kind = "category" if metric == "category" else "phase"
             return f"there is no {kind} '{argument}' in both runs"
         if metric == INTER_TOKEN:
-            return "the names of the steps do not tell which requests generate"
+            return "step names do not show which requests generate"
         if metric in _OF_STEPS:
             return "no full step in one of the runs"
         if metric.startswith("comm_"):
-            return "collectives match nothing, or not surely; give the reports of all ranks"
+            return "collectives do not match, or not with certainty; pass the reports of all ranks"
         if metric in ("api_time", "sync_time"):
             return "one of the runs has no API call; record with --trace=cuda"
-        return "it is not known for both runs"
+        return "it is unknown in at least one run"
 
 
 def metric_columns(metrics: Metrics, declared: Sequence[Metric]) -> Columns:

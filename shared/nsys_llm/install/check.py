@@ -211,7 +211,7 @@ def _check_ours(
     version, folder = ours
     report.say(f"  {PACKAGE}: {version} in {folder}")
     if script is not None and script != version:
-        report.say(f"the recipe that nsys finds is of {script}, which {version} refuses")
+        report.say(f"nsys finds the recipe of {script}, which {version} refuses")
         placed = Path(folder).parent.joinpath("nsys_recipe").is_dir()
         report.needs(report.place if placed or version == checkout else fixes)
 

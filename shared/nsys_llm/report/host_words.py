@@ -52,8 +52,8 @@ HOST_CASES: Final = {
     ),
     START_UP: Case(
         title="Start-up: {who} is late in {host_range:quoted}: {its} GPU idles {host_share_pct}",
-        recommendation="{host_ns} of the {lost_ns} is start-up: nothing to gain in later steps. "
-        "Leave it out with `--skip-warmup` or `--filter-time`.",
+        recommendation="{host_ns} of the {lost_ns} is start-up, so later steps gain nothing. "
+        "Exclude it with `--skip-warmup` or `--filter-time`.",
     ),
 }
 
@@ -94,7 +94,7 @@ class Waited:
         if name is not None:
             return f" in {quoted(shortened(name))}"
         is_known = any(row["range"] for row in self.states)
-        return f" outside of {'all ranges' if is_known else 'CUDA calls'}"
+        return f" outside {'all ranges' if is_known else 'CUDA calls'}"
 
     def sum(self, name: str, over: Evidence | None = None) -> Evidence:
         """Return all of it as evidence, see `Evidence`."""
@@ -207,7 +207,7 @@ def _start_up(waited: Waited) -> Waited | None:
 def host_sentence(tables: Tables, gpu: Gpu) -> str:
     """Return when a GPU waited for its host and what that did; "" where it is not recorded.
 
-    What does not repeat is start-up, and is told apart from steps.
+    What does not repeat is start-up, and is listed apart from steps.
     """
     waited, said = Waited.of(tables, gpu), []
     steps = waited.where("part", STEP)
@@ -221,7 +221,7 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
         (counts, least_n), words = steps.samples, steps.words
         if state == RUNNING and (n := counts.total()) < least_n:
             numbers = f"{format_count(n)} of at least {format_count(least_n)}"
-            words += f" (too few samples to say in what: {numbers})"
+            words += f" (too few samples to show the code: {numbers})"
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {words}")
     if not said and waited.said:

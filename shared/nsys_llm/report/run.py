@@ -16,7 +16,7 @@ from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted
 
-_UNREAD = "{} of the inputs left out; waiting for them is not told from transfer"
+_UNREAD = "{} of the inputs left out; waiting for them counts as transfer"
 
 
 @dataclass(frozen=True)

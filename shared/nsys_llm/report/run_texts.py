@@ -41,8 +41,8 @@ RULES: Final = rules_by_id(
         details="{reasons}",
         threshold="a rank or profile was not read",
         source=OURS,
-        recommendation="Fix or supply them before you compare ranks: the slow rank may be "
-        "one of those.",
+        recommendation="Fix or supply them before comparing ranks: the slow rank may be among "
+        "them.",
         tables=("files",),
     ),
     Rule(
@@ -51,12 +51,12 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         title="The {ranks_n:rank} {ranks_n:=is|are} {groups_n:group} that have no collective in "
         "common",
-        details="{names}. Ranks are compared within their group. Means of steps are those of "
-        "{largest}, which has most GPU time.",
-        threshold="ranks have no matched collective in common, directly or through others, and run "
-        "other programs, other kinds of steps or at other times",
+        details="{names}. Ranks are compared within their group. Mean steps are those of "
+        "{largest}, which has the most GPU time.",
+        threshold="ranks share no matched collective, directly or through others, and run "
+        "different programs, different kinds of steps or at different times",
         source=OURS,
-        recommendation="Give the files of one group alone to see all of its findings.",
+        recommendation="Analyze the files of one group alone to see all of its findings.",
         tables=("files",),
     ),
     Rule(
@@ -68,8 +68,8 @@ RULES: Final = rules_by_id(
         details="Valid profiles without a kernel, copy or fill: {names}.",
         threshold="a profile holds no GPU work",
         source=OURS,
-        recommendation="If these processes use the GPU, CUDA was not traced, tracing began too "
-        "late, or the process was forked before it; else leave them out of --input.",
+        recommendation="If these processes use the GPU, CUDA was not traced, or tracing began too "
+        "late or after the process was forked. Otherwise leave them out of --input.",
         record="--trace=cuda,nvtx --trace-fork-before-exec=true",
         tables=("files",),
     ),
@@ -82,8 +82,8 @@ RULES: Final = rules_by_id(
         "{low_n} of {all_n} ranks are below {limit_pct:g} %.",
         threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time with a known API call",
         source=f"the coverage of NVTX below which {EXPLAINER} warns",
-        recommendation="Do not rely on what depends on launches here: launch times, threads, NVTX "
-        "ranges. Kernel times themselves are complete. Start the capture before the first launch.",
+        recommendation="Do not rely on launch-based results here: launch times, threads, NVTX "
+        "ranges. Kernel times are complete. Start the capture before the first launch.",
         record="--trace=cuda",
         tables=("coverage",),
     ),

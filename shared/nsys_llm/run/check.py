@@ -116,7 +116,7 @@ def _lines(outcomes: _Outcomes, ranks: Sequence[Rank], tables: Tables) -> Iterat
     found = capture_findings(tables)
     yield ""
     if not found:
-        yield "Nothing is missing as far as this capture tells."
+        yield "This capture shows nothing missing."
     for finding in found:
         yield from _finding_lines(finding)
 

@@ -24,12 +24,12 @@ _OVERVIEW_RECIPE: Final = "llm_overview"
 _SHOW: Final = "show"
 _SHOW_HELP: Final = "Show a result: its findings, one of them, or rows of a table."
 _TREND: Final = "trend"
-_TREND_HELP: Final = "Results of earlier runs as one table, and a verdict on the newest."
+_TREND_HELP: Final = "Compare the newest run with earlier ones: one table and a verdict."
 _LAST_N: Final = 5
 _MCP: Final = "mcp"
-_MCP_HELP: Final = "Serve five tools to agents, by the Model Context Protocol on standard input."
+_MCP_HELP: Final = "Serve five tools to agents over the Model Context Protocol (stdin)."
 _CHECK: Final = "check"
-_CHECK_HELP: Final = "What captures hold and lack, and how to record it next time."
+_CHECK_HELP: Final = "Show what captures contain and lack, and how to record the rest next time."
 _DEMO: Final = "demo"
 _DEMO_HELP: Final = "Write profiles of a synthetic server with 4 GPUs, and analyze them."
 _SHOWN_ROWS_N: Final = 20
@@ -63,7 +63,7 @@ def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
     """
     parser = _Parser(
         prog="nsys-llm",
-        description="Explain LLM traces of NVIDIA Nsight Systems, over all ranks at once.",
+        description="Explain LLM traces from NVIDIA Nsight Systems, across all ranks at once.",
         epilog="Exit codes: 0 done, 1 a gate failed, 2 bad usage or nothing readable, "
         "3 incomplete or not comparable, 4 internal error.",
     )
@@ -97,12 +97,12 @@ def _add_recipe(command: argparse.ArgumentParser, recipe: str) -> None:
         choices=MODES,
         default=MODES[0],
         help="concurrent: threads of this process; none: one profile at a time; "
-        f"dask-futures: a Dask cluster that runs. Default: {MODES[0]}.",
+        f"dask-futures: a running Dask cluster. Default: {MODES[0]}.",
     )
     context.add_argument(
         "--scheduler-file",
         metavar="FILE",
-        help="Scheduler file of that cluster; else DASK_SCHEDULER_ADDRESS names it.",
+        help="Scheduler file of that cluster. Default: DASK_SCHEDULER_ADDRESS.",
     )
 
 
@@ -112,8 +112,8 @@ def _add_show(command: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="FINDING|TABLE",
-        help="A finding's number, or a table; of an overview also that of a recipe, as "
-        "RECIPE/TABLE where several have one of its name. Default: the answer and the findings.",
+        help="A finding's number, or a table. In an overview also a recipe's table, as "
+        "RECIPE/TABLE if the name is ambiguous. Default: the answer and the findings.",
     )
     command.add_argument(
         "--where",
@@ -149,30 +149,30 @@ def _add_trend(command: argparse.ArgumentParser) -> None:
         "folders",
         nargs="+",
         metavar="FOLDER",
-        help="Results of llm_overview, oldest first, or folders of such, by name. Of each "
-        "report.json and ranks.parquet are enough.",
+        help="Results of llm_overview, oldest first, or folders of results, sorted by name. "
+        "report.json and ranks.parquet of each are enough.",
     )
     command.add_argument(
         "--last",
         type=int,
         default=_LAST_N,
         metavar="N",
-        help=f"Runs before the newest that its noise band is of. Default: {_LAST_N}.",
+        help=f"Number of runs before the newest for the noise band. Default: {_LAST_N}.",
     )
     command.add_argument(
         "--gate",
         action="append",
         default=[],
         metavar="METRIC:+LIMIT",
-        help="Fail (exit 1) if the newest run is worse than the mean of those by more than this, "
-        "and by more than their noise: step:+3%%, idle:+1ms. Repeatable; @FILE reads a file.",
+        help="Fail (exit 1) if the newest run is worse than their mean by more than this and by "
+        "more than their noise: step:+3%%, idle:+1ms. Repeatable; @FILE reads a file.",
     )
     command.add_argument(
         "--gate-if",
         choices=("sure", "probably"),
         default="sure",
-        help="How sure a failed gate has to be for exit 1: with fewer than 3 runs before the "
-        "newest it is fail (probably). Default: sure.",
+        help="Certainty that a failed gate needs for exit 1. With fewer than 3 runs before the "
+        "newest, the result is fail (probably). Default: sure.",
     )
     command.add_argument(
         "--output",
@@ -182,7 +182,7 @@ def _add_trend(command: argparse.ArgumentParser) -> None:
 
 
 def _add_check(command: argparse.ArgumentParser) -> None:
-    command.add_argument("paths", nargs="+", metavar="PATH", help="Profiles, or folders of such.")
+    command.add_argument("paths", nargs="+", metavar="PATH", help="Profiles or their folders.")
     command.add_argument(
         "--export-dir",
         metavar="DIR",
@@ -195,7 +195,7 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
         "folders",
         nargs="+",
         metavar="FOLDER",
-        help="All that the tools may read; results of new runs are written into the first.",
+        help="Folders that the tools may read; new results are written to the first.",
     )
 
 

@@ -31,7 +31,7 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
     address = _scheduler_address(scheduler_file) if scheduler_file else None
     if (address or config.get("scheduler-address", None)) is None:
         raise UsageError(
-            "--mode dask-futures needs a Dask cluster that runs: name its --scheduler-file, or set "
+            "--mode dask-futures needs a running Dask cluster: give its --scheduler-file, or set "
             "DASK_SCHEDULER_ADDRESS. On one machine --mode concurrent uses all processors."
         )
     client: Any = None

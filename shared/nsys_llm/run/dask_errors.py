@@ -69,7 +69,7 @@ def refuse_other_versions(client: Any) -> None:
             )
         if version != __version__:
             raise UsageError(
-                f"the worker at {worker} has nsys-llm-recipes {version}, and this command is "
+                f"the worker at {worker} has nsys-llm-recipes {version}, but this command is "
                 f"{__version__}; install the same version on all workers. Nothing was written."
             )
 
@@ -147,15 +147,15 @@ class DaskErrors:
                 refuse_other_versions(self._client)
 
     def _is_lost(self, error: BaseException) -> bool:
-        # Who asks while the client tries to connect again is told of a timeout, as of any file.
+        # A question while the client tries to connect again gets a timeout, as of any file.
         unanswered = isinstance(error, (OSError, RuntimeError)) and self._client.status != "running"
         return unanswered or bool(_LOST & {base.__name__ for base in type(error).__mro__})
 
 
 def _deserted() -> UsageError:
     return UsageError(
-        "no Dask worker was left, and none came in time; nothing was written; start workers, then "
-        "run again."
+        "no Dask worker was left, and none joined in time; nothing was written; start workers, "
+        "then run again."
     )
 
 

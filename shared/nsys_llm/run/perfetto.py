@@ -192,17 +192,17 @@ class _Timelines:
         said = []
         if not_shown_n:
             ranks = counted(not_shown_n, "rank")
-            said.append(f"{ranks} left out (--ranks names those to show)")
+            said.append(f"{ranks} left out (select others with --ranks)")
         if self._outside_n:
             ranks = counted(self._outside_n, "rank")
-            said.append(f"--perfetto-window is outside of what {ranks} recorded")
+            said.append(f"--perfetto-window is outside the recording of {ranks}")
         if self._left_out_n:
             rows = counted(
                 self._left_out_n, "operation, call or range", "operations, calls and ranges"
             )
             said.append(
-                f"{rows} left out, since {MOST_EVENTS:,} events fit (--perfetto-window or --ranks "
-                "choose fewer)"
+                f"{rows} left out: at most {MOST_EVENTS:,} events fit (reduce them with "
+                "--perfetto-window or --ranks)"
             )
         return said
 

@@ -56,7 +56,7 @@ _MOST_NS: Final = 1 << 63
 _TITLE_LENGTH: Final = 56
 _NAME_LENGTH: Final = 24
 
-_TIMES: Final = {"step_ns": "Mean time of a step, of all GPUs; of runs without steps the span."} | {
+_TIMES: Final = {"step_ns": "Mean step time of all GPUs; the span for runs without steps."} | {
     f"{name}_ns": f"Part of that in class {name} of the wall split; the classes add up to it."
     for name in WALL_CLASSES
 }
@@ -76,24 +76,29 @@ TABLE: Final = TableWrite(
     (
         Column("run", "string", "Name of its folder.", False),
         *_columns(
-            ("version", "string", None, "Of the package that made the result."),
+            ("version", "string", None, "Package version that wrote the result."),
             (
                 "not_comparable",
                 "string",
                 None,
                 "Why it is not compared with the newest.",
             ),
-            ("unit", "string", None, "What a step is; run where no steps are known."),
+            ("unit", "string", None, "What a step is; run if no steps are known."),
             ("gpus_n", "int64", "count", "GPUs."),
             ("steps_n", "int64", "count", "Full steps of all GPUs."),
             *((name, "float64", "ns", meaning) for name, meaning in _TIMES.items()),
             ("first_finding", "string", None, "Title of the first finding on time."),
             ("first_gain_pct", "float64", "%", "What it could gain."),
-            ("steps", "string", None, "Steps of the run that it is about. Null where that is all."),
-            ("band_n", "int64", "count", "Runs before it that its band is of."),
+            ("steps", "string", None, "Steps that it concerns. Null for all."),
+            ("band_n", "int64", "count", "Earlier runs in its noise band."),
             ("mean_ns", "float64", "ns", "Mean step of those."),
             ("band_low_ns", "float64", "ns", "95 % of further runs like those are above this."),
-            ("band_high_ns", "float64", "ns", "And below this. Null with fewer than 3 of them."),
+            (
+                "band_high_ns",
+                "float64",
+                "ns",
+                "And below this. Null with fewer than 3 earlier runs.",
+            ),
             ("change_pct", "float64", "%", "How much longer its step is than mean_ns."),
             ("verdict", "string", None, "FASTER, SLOWER, SAME, or UNCERTAIN without a band."),
         ),
@@ -298,7 +303,7 @@ def _judged(table: pd.DataFrame, gate: Gate, last_n: int) -> Judgement:
     if judgement.result == FAIL:
         reason = f"{format_ns(band.mean_ns)} -> {format_ns(values_ns[-1])}"
         if band.half_ns is None:
-            few = f"{reason}; fewer than {LEAST_RUNS} runs before it tell no noise"
+            few = f"{reason}; noise needs {LEAST_RUNS} runs before it"
             return Judgement(PROBABLY_FAIL, judgement.allowed, few)
         return Judgement(FAIL, judgement.allowed, reason)
     return judgement
@@ -324,7 +329,7 @@ def verdict_line(table: pd.DataFrame) -> str:
     unit, runs_n = newest["unit"], int(newest["band_n"])
     change = f"{format_ns(newest['mean_ns'])} -> {format_ns(newest['step_ns'])} a {unit}"
     if pd.isna(newest["band_low_ns"]):
-        band = f"{LEAST_RUNS} comparable runs before it tell a noise band, here are {runs_n}"
+        band = f"a noise band needs {LEAST_RUNS} comparable runs before it, here are {runs_n}"
     else:
         low, high = (format_ns(newest[name]) for name in ("band_low_ns", "band_high_ns"))
         band = f"noise band of the last {runs_n}: {low} to {high}"

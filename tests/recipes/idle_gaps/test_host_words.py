@@ -251,7 +251,7 @@ def test_samples_of_another_state_are_not_counted():
     said = said_of({"running": (10 * US, {"python": 4}), "cuda_call": (US, {"driver": 1})})
     assert (
         said
-        == " 10 steps: 11 us, 90.9 % running (too few samples to say in what: 4 of at least 30)."
+        == " 10 steps: 11 us, 90.9 % running (too few samples to show the code: 4 of at least 30)."
     )
 
 
@@ -262,10 +262,10 @@ def test_what_is_not_known_is_no_sentence():
 @pytest.mark.parametrize(
     ("counts", "why"),
     [
-        ({"python": 29}, " (too few samples to say in what: 29 of at least 30)"),
+        ({"python": 29}, " (too few samples to show the code: 29 of at least 30)"),
         (
             {"python": 80, "not_sampled": 64},
-            " (too few samples to say in what: 80 of at least 108)",
+            " (too few samples to show the code: 80 of at least 108)",
         ),
         ({"python": 15, "other": 14, "driver": 2}, ""),
     ],
@@ -285,7 +285,7 @@ def test_why_samples_say_nothing_is_said(counts, why):
         (sampled({"driver": 40}, "cuda_call", "cudaGraphLaunch"), "CUDA graphs already"),
         (sampled({"driver": 40}, "cuda_call", "cudaLaunchHostFunc"), None),
         (sampled({"driver": 40}, "cuda_call", "cudaStreamSynchronize"), None),
-        (sampled({}, "os_call", "interpreter lock"), "processes of their own"),
+        (sampled({}, "os_call", "interpreter lock"), "separate processes"),
         (launching({"python": 40}), "CUDA graphs"),
         (launching({"python": 22, "other": 8}), "CUDA graphs"),  # 55.6 % or more
         (launching({"python": 20, "other": 10}), None),  # 48.8 % or more

@@ -68,4 +68,4 @@ def test_bandwidth_that_leaves_room_is_told(tmp_path):
     )
     # At 80 % it would take 50/80 of its 10 us, of 210.
     assert (room.price.gain_ns, room.price.span_ns) == (10_000 * 3 // 8, 210_000)
-    assert "are 1,675 GB/s of 3,350 GB/s" in room.details
+    assert ": 1,675 GB/s of 3,350 GB/s" in room.details

@@ -44,7 +44,7 @@ def test_a_gpu_that_is_nearly_full_is_named_with_who_filled_it(tmp_path):
     assert finding.ranks == (0, 1)
     # 78 of 80 GiB are 97.5 %, 77 are 96.25 %.
     assert finding.title == "Rank 1 fills 97.5 % of its GPU's memory"
-    assert "83.8 GB of 85.9 GB allocated. 2.15 GB are left" in finding.details
+    assert "83.8 GB of 85.9 GB allocated. That leaves 2.15 GB" in finding.details
     assert "83.8 GB of it came from `cudaMalloc`." in finding.details
     assert "1 other rank affected; rank 1 is the worst." in finding.details
     assert finding.window_ns == (1_000_000, 3_000_000)

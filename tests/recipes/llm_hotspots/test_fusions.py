@@ -161,7 +161,8 @@ def test_a_flag_that_does_nothing_here_is_not_named(tmp_path, gpu, layer, named)
 def test_an_engine_that_has_no_flag_on_these_gpus_is_said_so(tmp_path):
     findings, _ = found(written(tmp_path, (ROPE, 4), (WRITE, 4)))
     assert (
-        "No flag of this engine does: fuse_rope_kvcache" in findings["rope_kv_write"].recommendation
+        "This engine has no flag for it: fuse_rope_kvcache"
+        in findings["rope_kv_write"].recommendation
     )
 
 

@@ -118,8 +118,8 @@ def test_the_answer_is_the_wall_split_and_the_largest_gain():
     tables = tables_with([kernel(40.0)], [category("gemm", 100.0)], [device()])
     assert answered(tables, compute=[600, 500], copies=[20, 0], idle=[380, 500]) == (
         "2 GPUs compute for 55.0 % of the time (`gemm` 55.0 %); next are idle 44.0 % and copies "
-        "1.0 %. No finding here would gain 1.0 %; idle time is more than that, and "
-        "`nsys recipe idle_gaps` lists the causes."
+        "1.0 %. No finding here would gain 1.0 %; idle time is more than that "
+        "(`nsys recipe idle_gaps` lists the causes)."
     )
 
 
@@ -127,8 +127,7 @@ def test_the_answer_begins_with_idle_time_where_it_is_most():
     tables = tables_with([kernel(60.0)], [category("unmatched", 100.0)], [device()])
     assert answered(tables, "unmatched", compute=[400], idle=[600]) == (
         "The GPU computes for 40.0 % of the time; next is idle 60.0 %. Look at the idle time "
-        "first, of which `nsys recipe idle_gaps` lists the causes; no finding here would gain "
-        "1.0 %."
+        "first (`nsys recipe idle_gaps` lists the causes); no finding here would gain 1.0 %."
     )
 
 

@@ -150,7 +150,7 @@ def test_products_on_cuda_cores_gain_up_to_the_ratio_of_the_rates(tmp_path):
     assert finding.price.about_ns == 400_000
     assert (finding.cause.detail, finding.name) == ("gemm", "gemm")
     assert "4 launches of 4 kernels" in finding.details
-    assert "Usually 50.0 % of it is left" in finding.details
+    assert "The fix usually leaves 50.0 % of it" in finding.details
 
 
 def test_products_on_tensor_cores_have_nothing_faster(tmp_path):

@@ -43,14 +43,14 @@ def exposed(tmp_path, trace: TraceBuilder):
 @pytest.mark.parametrize(
     ("name", "talk_ns", "stream", "title", "advice"),
     [
-        (REDUCE_SCATTER, 250_000, 21, "Exposed reduce-scatter: 20.0 %", "gradients of a layer"),
-        (ALL_GATHER, 250_000, 21, "Exposed all-gather: 20.0 %", "Gather the parameters"),
+        (REDUCE_SCATTER, 250_000, 21, "Exposed reduce-scatter: 20.0 %", "a layer's gradients"),
+        (ALL_GATHER, 250_000, 21, "Exposed all-gather: 20.0 %", "Gather the next layer"),
         (ALL_REDUCE, 250_000, 21, "Exposed all-reduce: 20.0 %", "buckets"),
-        (ALL_REDUCE, 25_000, 21, "Exposed all-reduce: 2.4 %", "Messages are short"),
+        (ALL_REDUCE, 25_000, 21, "Exposed all-reduce: 2.4 %", "Messages are small"),
         (SEND_RECV, 250_000, 21, "Exposed send/recv or all-to-all: 20.0 %", "next exchange"),
-        (SEND_RECV, 250_000, 7, "Send/recv or all-to-all on the compute stream", "stream of its"),
-        (ALL_REDUCE, 250_000, 7, "All-reduce on the compute stream: 20.0 %", "stream of its own"),
-        (ALL_REDUCE, 25_000, 7, "All-reduce on the compute stream: 2.4 %", "Messages are short"),
+        (SEND_RECV, 250_000, 7, "Send/recv or all-to-all on the compute stream", "separate stream"),
+        (ALL_REDUCE, 250_000, 7, "All-reduce on the compute stream: 20.0 %", "separate stream"),
+        (ALL_REDUCE, 25_000, 7, "All-reduce on the compute stream: 2.4 %", "Messages are small"),
     ],
 )
 def test_the_operation_its_stream_and_size_decide_the_words(

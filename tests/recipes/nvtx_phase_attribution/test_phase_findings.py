@@ -84,7 +84,7 @@ def test_idle_time_before_a_phase_is_that_of_the_gpu_that_waits_longest(
     finding = idle_before(idle_ns)
     assert (finding.rank, finding.severity, finding.ranks) == (3, severity, affected)
     assert (finding.price.bound_ns, finding.price.about_ns) == (idle_ns, None)
-    assert "50.0 % of such idle time" in finding.details
+    assert "50.0 % of this idle time" in finding.details
     assert "idle_gaps" in finding.recommendation
 
 
@@ -195,8 +195,8 @@ def planted(cause):
         ),
         (
             "other",
-            "For 29.8 ms of it, 0 ns in the median, the GPU ran what was launched outside of the "
-            "steps, most of it `pack` launched in `checkpoint`.",
+            "For 29.8 ms of it, 0 ns in the median, the GPU ran work launched outside the "
+            "steps, mostly `pack` launched in `checkpoint`.",
             ("compute", "communication", "copies"),
         ),
         ("idle", "For 31 ms of it, 1 ms in the median, the GPU was idle.", ("idle",)),

@@ -150,7 +150,7 @@ def test_each_wait_has_the_place_behind_it_and_its_own_number(tmp_path, data_ns)
         assert is_named or found[wait].endswith(" a step on the critical path")
 
 
-@pytest.mark.parametrize(("data_us", "said"), [(10, "outside of all ranges"), (320, "in `data`")])
+@pytest.mark.parametrize(("data_us", "said"), [(10, "outside all ranges"), (320, "in `data`")])
 def test_a_range_that_holds_little_is_not_said_beside_all_of_the_gain(tmp_path, data_us, said):
     trace = TraceBuilder()
     for at in range(0, 9_000, 1_000):

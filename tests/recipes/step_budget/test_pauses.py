@@ -57,7 +57,7 @@ JIT = [Compute(5 * MS), Call("cuModuleLoadDataEx", 300_000), *first_launch()]
     [
         (ranged("gc"), ("garbage collection", "gc"), "gc.freeze()"),
         (ranged("torch._dynamo compile"), ("compilation", "torch._dynamo compile"), "TORCH_LOGS"),
-        (JIT, ("compilation", LATE), "run every shape once"),
+        (JIT, ("compilation", LATE), "Run every shape once"),
         (
             first_launch(call_ns=5 * MS, load_ns=5 * MS - 9_000),
             ("code loading", LATE),
@@ -66,7 +66,7 @@ JIT = [Compute(5 * MS), Call("cuModuleLoadDataEx", 300_000), *first_launch()]
         (
             [Call("cuLibraryLoadData", 5 * MS)],
             ("code loading", "cuLibraryLoadData"),
-            "run every shape once",
+            "Run every shape once",
         ),
         ([Call("cudaMalloc_v3020", 5 * MS)], ("allocation", "cudaMalloc"), "expandable_segments"),
         (ranged("save_checkpoint"), ("checkpoint", "save_checkpoint"), "asynchronous checkpoints"),
@@ -131,7 +131,7 @@ def test_collections_at_different_times_cost_the_job_their_union(tmp_path):
     assert 3 * 4 * MS < row["excess_ns"] < 3 * 5.1 * MS
     assert finding["title"].startswith("Garbage collection on 3 ranks at different times: ")
     assert finding["title"].endswith(" of the job")
-    assert "collect on all ranks at one step" in finding["recommendation"]
+    assert "collect on all ranks in the same step" in finding["recommendation"]
 
 
 def test_collections_in_one_step_cost_the_job_one_of_them(tmp_path):
@@ -140,7 +140,7 @@ def test_collections_in_one_step_cost_the_job_one_of_them(tmp_path):
     assert 4 * MS < row["excess_ns"] < 5.1 * MS
     assert row["sharing"] == "together"
     (finding,) = tables["findings"].query("rule == 'when_idle'").to_dict("records")
-    assert "at one step" not in finding["recommendation"]
+    assert "in the same step" not in finding["recommendation"]
 
 
 def test_one_rank_that_collects_is_named(tmp_path):

@@ -65,7 +65,7 @@ def test_steps_in_a_row_that_are_alike_make_a_change_probable(tmp_path):
     assert first.startswith("PROBABLY SLOWER: ")
     assert first.endswith(
         f" a step ({row['change_pct']:+.1f} %); each of {n1} steps takes longer than {min(longer)} "
-        f"of the {n0} before. Steps in a row are alike, so these tell little: record 3 runs of "
+        f"of the {n0} before. Steps in a row are alike, so these prove little: record 3 runs of "
         f"the baseline (--baselines), or about {enough} steps."
     )
     # Wider than all steps reach, it tells nothing.
@@ -146,13 +146,13 @@ def test_gates_fail_by_nothing_that_may_be_chance(tmp_path):
     told = results(tmp_path, pair, gates=(*GATES, "idle_pct:+2pp"), code=1)
     assert told == (
         ["pass"] * 4 + ["fail"],
-        [*[reason] * 3, "as measured; --baselines tells how far equal runs differ"],
+        [*[reason] * 3, "as measured; --baselines shows how far equal runs differ"],
     )
     # Of so few steps there is but a size.
     (tmp_path / "few").mkdir()
     few = written(tmp_path / "few", paced(*[100] * 4), paced(*[150] * 4))
     assert results(tmp_path, few, gates=GATES[:1]) == (
-        ["fail (probably)"], ["fewer than 5 steps tell only a size"],
+        ["fail (probably)"], ["fewer than 5 steps show only a size"],
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def test_the_verdict_is_in_wall_clock_time_a_layer(tables, mfu):
     assert lines[:2] == [
         "PROBABLY SLOWER: 17.74 -> 19.98 ms a layer (+12.6 %; +11.4 % without the profiler's "
         "flushes); each of 14 layers takes longer than 11 of the 16 before. Layers in a row are "
-        "alike, so these tell little: record 3 runs of the baseline (--baselines), or about 69 "
+        "alike, so these prove little: record 3 runs of the baseline (--baselines), or about 69 "
         "layers.",
         "idle +1.59 | communication +0.38 (waiting) | profiler +0.22 | compute +0.05",
     ]
