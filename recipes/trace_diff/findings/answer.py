@@ -14,7 +14,7 @@ from ..tables.checks import ALL, DIFFERS, NAMES, RANKS, TOTALS, check_words
 from ..tables.comparability import NOT_COMPARABLE, OTHER_WORK, STEP
 from ..tables.equal_work import LEAST_STEPS
 from ..tables.step_splits import SPAN
-from ..tables.step_verdict import BURSTS, CHANCE, NOISE, ORDER, PROBABLY, UNCERTAIN
+from ..tables.step_verdict import BURSTS, CHANCE, MIXED, NOISE, ORDER, PROBABLY, UNCERTAIN
 from . import texts
 from .change import ClassChange, Clock, pair_words, scale_of
 from .changes import capital, count_words, find_changes, slow_words
@@ -93,12 +93,15 @@ def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
     slow = slow_words(clock)
     if slow is not None and verdict["word_reason"] == BURSTS:
         return f"{slow}; mean {pair} {a_step} ({change})"
-    if word == UNCERTAIN and verdict["low_pct"] is not None:
+    if word == UNCERTAIN and verdict["word_reason"] != MIXED and verdict["low_pct"] is not None:
         change += f", 95 % interval {_ends(verdict)}"
     inside = "; ".join([change, *_profiler(verdict), *_doubt(clock)])
     if verdict["word_reason"] == ORDER:
         return f"{word}: {pair} {a_step} ({inside}); {_order(clock)}"
     line = f"{word}  {pair} {a_step} ({inside})"
+    if verdict["word_reason"] == MIXED:
+        most, mean = ("faster", "slower")[:: 1 if verdict["all_change_pct"] > 0 else -1]
+        return line + texts.MIXED.format(unit=clock.unit, most=most, mean=mean)
     return line if slow is None else f"{line}; {slow.rpartition(': ')[2]}"
 
 

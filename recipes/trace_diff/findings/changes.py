@@ -134,9 +134,7 @@ def slow_words(clock: Clock) -> str | None:
     if slow is None:
         return None
     row, is_worse = slow
-    words = count_words(clock)
-    if clock.verdict["word"] == (SLOWER if is_worse else FASTER):
-        words = f"{texts.SLOWER_BURSTS if is_worse else texts.FASTER_BURSTS}{words}"
+    words = f"{texts.SLOWER_BURSTS if is_worse else texts.FASTER_BURSTS}{count_words(clock)}"
     pauses, has = ("pauses", "has") if is_worse else ("paused", "had")
     cause = f"{has} more {quoted(row['detail'] or row['wall_class'])} in them"
     if row["wall_class"] == IDLE:

@@ -33,6 +33,7 @@ SLOW: Final = "{slow} of {steps} {unit}s {take} more than twice the median ({bef
 NO_STEPS: Final = "No step was found: the spans of the GPUs are compared."
 FEW: Final = "fewer than {least} without slow ones show only a size; record 40 or more"
 ENOUGH: Final = "about {enough} {unit}s would decide"
+MIXED: Final = ": most {unit}s are {most}, but the mean of all is {mean}"
 ORDER: Final = "{steps} {takes}{work} than {passed} before. {doubt}: record {runs}about {enough}."
 ALIKE: Final = "{unit}s in a row are alike, so these prove little"
 FEW_PROVE: Final = "so few {unit}s do not prove it"

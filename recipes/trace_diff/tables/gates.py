@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final
 
 from nsys_llm.manifest.declared import Metric
@@ -17,9 +18,19 @@ from nsys_llm.manifest.gates import (
 )
 from nsys_llm.report.columns import Columns
 
-from .metrics import SLOW_STEPS, TESTED, MetricChange, Metrics, shown, value_columns
-from .step_verdict import PROBABLY, SLOWER, UNCERTAIN, StepVerdict
+from .metrics import (
+    EQUAL,
+    SECOND_NS,
+    SLOW_STEPS,
+    TESTED,
+    MetricChange,
+    Metrics,
+    shown,
+    value_columns,
+)
+from .step_verdict import MIXED, PROBABLY, SLOWER, UNCERTAIN, StepVerdict
 
+_HIDDEN: Final = "most steps are slower by more than the limit, the mean of all is not"
 _AS_MEASURED: Final = "as measured; --baselines shows how far equal runs differ"
 
 
@@ -48,6 +59,8 @@ def _judged(gate: Gate, change: MetricChange, verdict: StepVerdict) -> Judgement
     if change.reason is not None:
         return Judgement(NOT_COMPARABLE, None, change.reason)
     judged = judge(gate, change.before, change.after, change.noise)
+    if judged.result == PASS and _is_hidden(gate, change.noise, verdict):
+        return Judgement(FAIL, judged.allowed, _HIDDEN)
     if judged.result != FAIL or change.is_beyond:
         return judged
     if gate.metric in TESTED:
@@ -60,6 +73,16 @@ def _judged(gate: Gate, change: MetricChange, verdict: StepVerdict) -> Judgement
     return Judgement(result, judged.allowed, reason)
 
 
+def _is_hidden(gate: Gate, noise: Fraction | None, verdict: StepVerdict) -> bool:
+    """Tell whether typical steps surely pass the limit, which slow ones of the baseline hide."""
+    figure, looks = verdict.figure, verdict.looks
+    if gate.metric not in TESTED or gate.metric in (EQUAL, SLOW_STEPS) or not figure or not looks:
+        return False
+    values = (Fraction(ns) for ns in figure.step_ns)
+    before, after = (SECOND_NS / value if gate.falls else value for value in values)
+    return looks.moved > 0 and judge(gate, before, after, noise).result == FAIL
+
+
 def _by_steps(metric: str, verdict: StepVerdict) -> tuple[str, str | None]:
     """Return whether steps are worse, or more of them slow, and why that is not sure."""
     looks = verdict.looks
@@ -70,4 +93,7 @@ def _by_steps(metric: str, verdict: StepVerdict) -> tuple[str, str | None]:
         return FAIL, None
     if metric != SLOW_STEPS and verdict.word == PROBABLY + SLOWER:
         return PROBABLY_FAIL, None
+    is_less = verdict.figure is not None and verdict.figure.change < 0
+    if metric != EQUAL and (is_less or verdict.word_reason == MIXED or looks.more_slow > 0):
+        return PROBABLY_FAIL, f"above the limit by some slow steps: the verdict is {verdict.word}"
     return PASS, f"above the limit, which may be chance: the verdict is {verdict.word}"

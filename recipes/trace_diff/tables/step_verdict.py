@@ -19,6 +19,7 @@ import numpy as np
 
 from nsys_llm.numeric.two_samples import (
     Difference,
+    FloatArray,
     Order,
     fisher_p,
     prediction_half,
@@ -48,6 +49,7 @@ TOLERANCE: Final = "tolerance"
 NOISE: Final = "noise"
 FEW_STEPS: Final = "few_steps"
 CHANCE: Final = "chance"
+MIXED: Final = "mixed"
 ONE_SPAN: Final = "one_span"
 WORK: Final = "work"
 COMPARABILITY: Final = "comparability"
@@ -78,7 +80,8 @@ class Figure:
         step_ns: Mean wall-clock time of a step of both.
         program_ns: Without the profiler's own work.
         interval: 95 % interval of the change relative to the baseline; None with fewer than 5
-            steps of a run, and where it is wider than the steps themselves reach.
+            steps of a run, where it is wider than the steps themselves reach, and where a few of
+            them move the mean beyond it.
         difference: Of the logarithms of these steps; None with fewer than 5 steps.
     """
 
@@ -106,7 +109,10 @@ class Figure:
             first, second = (side.relative(means_ns) for side in chosen)
             width, log = difference.half_width(), math.log(after / before)
             low, high = math.expm1(log - width), math.expm1(log + width)
-            if high - low <= second.max() / first.min() - second.min() / first.max():
+            is_alike = chosen[0].cells.shares is None and known is not None
+            location = known.change if is_alike and known else math.log(program1 / program0)
+            is_one = abs(math.log(program1 / program0) - location) <= width
+            if is_one and high - low <= second.max() / first.min() - second.min() / first.max():
                 interval = low, high
         step_ns, program = (before, after), (program0, program1)
         return cls(chosen, (splits0, splits1), step_ns, program, interval, difference)
@@ -136,6 +142,7 @@ class Looks:
         typical_n: Steps that are not slow, of the run with fewer.
         difference: Of the logarithms of typical steps; None with too few.
         order: Of typical steps, likewise.
+        all_change: Of the mean of all steps, relative, without the profiler's own work.
     """
 
     slow_n: tuple[int, int]
@@ -144,6 +151,7 @@ class Looks:
     typical_n: int
     difference: Difference | None
     order: Order | None
+    all_change: float = 0.0
 
     @classmethod
     def of(cls, typical: tuple[Chosen, Chosen], whole: tuple[Chosen, Chosen]) -> Looks:
@@ -154,8 +162,10 @@ class Looks:
         if min(n0, n1) >= LEAST_STEPS:
             slow_p = fisher_p(*(counts if k1 * n0 > k0 * n1 else counts[::-1]))
         typical_n = min(int(side.kept.sum()) for side in typical)
+        before, after = (_mean_ns(side, side.program_ns) for side in whole)
+        all_change = after / before - 1 if before else 0.0
         if typical_n < LEAST_STEPS:
-            return cls((k0, k1), (n0, n1), slow_p, typical_n, None, None)
+            return cls((k0, k1), (n0, n1), slow_p, typical_n, None, None, all_change)
         means_ns = typical[0].cell_means_ns()
         values = [side.relative(means_ns) for side in typical]
         first, second = (
@@ -163,7 +173,13 @@ class Looks:
             for side, some in zip(typical, values, strict=True)
         )
         difference, order = Difference.of(first, second), Order.of(*values)
-        return cls((k0, k1), (n0, n1), slow_p, typical_n, difference, order)
+        return cls((k0, k1), (n0, n1), slow_p, typical_n, difference, order, all_change)
+
+    @property
+    def more_slow(self) -> int:
+        """Above 0 where more of the input's steps are slow, below 0 where more were before."""
+        (k0, k1), (n0, n1) = self.slow_n, self.steps_n
+        return k1 * n0 - k0 * n1
 
     @property
     def is_burst(self) -> bool:
@@ -192,16 +208,15 @@ class Looks:
 
     def wants_typical(self, change: float, *, is_by_cell: bool) -> bool:
         """Tell whether the figure is that of typical steps, of which the change is given."""
-        (k0, k1), (n0, n1) = self.slow_n, self.steps_n
         is_told = self.is_moved or self.is_ordered(change)
-        return not self.is_burst and (is_told or is_by_cell or k1 * n0 == k0 * n1)
+        return not self.is_burst and (is_told or is_by_cell or not self.more_slow)
 
-    @property
-    def reason(self) -> str | None:
-        """What tells the runs apart; None where nothing does."""
-        if self.is_moved:
-            return BOTH if self.is_burst else LOCATION
-        return BURSTS if self.is_burst else None
+    def reason(self, change: float) -> str | None:
+        """What tells the runs apart, the same way as the figure; None where nothing does."""
+        is_burst = self.is_burst and self.more_slow * change > 0
+        if self.is_moved and self.moved * change > 0:
+            return BOTH if is_burst else LOCATION
+        return BURSTS if is_burst else None
 
 
 @dataclass(frozen=True)
@@ -259,9 +274,7 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
     change = 0.0 if figure is None else figure.change
     if not looks.wants_typical(change, is_by_cell=cells.shares is not None):
         figure, chosen = Figure.of(whole), whole
-    before, after = (
-        float((side.steps.wall_ns * side.weights(side.cell, side.kept)).sum()) for side in whole
-    )
+    before, after = (_mean_ns(side, side.steps.wall_ns) for side in whole)
     verdict = StepVerdict(
         NOT_COMPARABLE,
         COMPARABILITY,
@@ -282,6 +295,10 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
     return replace(verdict, word=word, word_reason=reason, enough_n=enough_n)
 
 
+def _mean_ns(side: Chosen, ns: FloatArray) -> float:
+    return float((ns * side.weights(side.cell, side.kept)).sum())
+
+
 def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
     """Decide by the size alone: a span is one value."""
     if 100 * abs(figure.change) <= tolerance_pct:
@@ -299,11 +316,19 @@ def _decided(
         return SAME, TOLERANCE
     word = SLOWER if change > 0 else FASTER
     if abs(change) >= max(least, noise):
-        if looks.reason is not None:
-            return word, looks.reason
+        # Cells are compared by equal work: what else their steps take stands beside the figure.
+        is_by_cell = verdict.comparison.cells.shares is not None
+        is_against = max(looks.all_change * change, (verdict.all_pct or 0.0) * change) < 0
+        if is_against and not is_by_cell and abs(looks.all_change) >= least:
+            return UNCERTAIN, MIXED
+        reason = looks.reason(change)
+        if reason is not None:
+            return word, reason
         half_ns = prediction_half(runs_ns)
         if half_ns is not None and abs(figure.program_ns[1] - fmean(runs_ns)) > half_ns:
             return word, RUNS
+        if looks.is_moved:
+            return UNCERTAIN, MIXED
     elif verdict.noise_ns is not None and abs(change) >= least:
         return SAME, NOISE
     if not looks.difference or not figure.difference or min(figure.steps_n) < LEAST_STEPS:

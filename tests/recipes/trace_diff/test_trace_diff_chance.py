@@ -103,6 +103,8 @@ def test_runs_of_the_baseline_decide_what_its_steps_do_not(tmp_path):
         assert (row["word"], row["word_reason"]) == (word, reason), factors
 
 
+SLOW = "above the limit by some slow steps: the verdict is UNCERTAIN"
+DRIFT = [100 + 12 * step / 14 for step in range(14)]
 GATES = ("step:+3%", "step_time_equal:+3%", "steps_per_second:-3%", "slow_steps:+1pp")
 
 
@@ -142,18 +144,72 @@ def test_gates_say_how_sure_they_are(tmp_path, capsys):
 def test_gates_fail_by_nothing_that_may_be_chance(tmp_path):
     late = {3: 3_000_000, 9: 3_000_000}
     pair = written(tmp_path, Job(steps=20), Job(steps=20, late_ns=late))
-    reason = "above the limit, which may be chance: the verdict is UNCERTAIN"
     told = results(tmp_path, pair, gates=(*GATES, "idle_pct:+2pp"), code=1)
     assert told == (
-        ["pass"] * 4 + ["fail"],
-        [*[reason] * 3, "as measured; --baselines shows how far equal runs differ"],
+        ["fail (probably)", "pass", "fail (probably)", "fail (probably)", "fail"],
+        [*[SLOW] * 3, "as measured; --baselines shows how far equal runs differ"],
     )
+    (tmp_path / "drift").mkdir()
+    drift = written(tmp_path / "drift", paced(*DRIFT), paced(*(some + 3.6 for some in DRIFT)))
+    assert results(tmp_path, drift, gates=("step:+1%",)) == (
+        ["pass"], ["above the limit, which may be chance: the verdict is UNCERTAIN"],
+    )  # fmt: skip
     # Of so few steps there is but a size.
     (tmp_path / "few").mkdir()
     few = written(tmp_path / "few", paced(*[100] * 4), paced(*[150] * 4))
     assert results(tmp_path, few, gates=GATES[:1]) == (
         ["fail (probably)"], ["fewer than 5 steps show only a size"],
     )  # fmt: skip
+
+
+def mixed(folder, gpu, late_ns, *, is_back=False, code=0):
+    """Compare a job with one whose steps are shorter, some after pauses; or back."""
+    pair = Job(steps=40), Job(steps=40, gpu=gpu, late_ns=late_ns)
+    return compare(
+        folder, *pair[:: -1 if is_back else 1], "--gate", *GATES[:1], GATES[2], code=code
+    )
+
+
+PAUSES = dict.fromkeys((5, 15, 25, 35), 5_000_000)
+#: Steps that take not quite twice as long are no bursts.
+LONGER = dict.fromkeys(range(3, 40, 7), 300_000)
+
+
+def test_slow_steps_that_outweigh_faster_ones_are_neither_faster_nor_passed(tmp_path):
+    said = mixed(tmp_path, 0.95, PAUSES)
+    assert (said.word, said.verdict["word_reason"]) == ("UNCERTAIN", "mixed")
+    assert said.lines[0].endswith(
+        f"({said.verdict['change_pct']:+.1f} %; {said.verdict['all_change_pct']:+.1f} % with slow "
+        "steps): most steps are faster, but the mean of all is slower"
+    )
+    gates = said.tables["gates"]
+    assert set(gates["result"]) == {"fail (probably)"}
+    assert set(gates["reason"]) == {SLOW}
+
+
+def test_slow_steps_of_the_baseline_hide_no_slower_ones(tmp_path):
+    said = mixed(tmp_path, 0.95, PAUSES, is_back=True, code=1)
+    assert (said.word, said.verdict["word_reason"]) == ("UNCERTAIN", "mixed")
+    assert said.lines[0].endswith(": most steps are slower, but the mean of all is faster")
+    gates = said.tables["gates"]
+    assert gates["result"].tolist() == ["fail", "fail"]
+    assert (gates["input"] - gates["baseline"]).tolist()[0] < 0
+    # Where such steps do not outweigh the others, they take nothing from the word.
+    (tmp_path / "few").mkdir()
+    said = mixed(tmp_path / "few", 0.9, {5: 500_000})
+    assert (said.word, said.verdict["word_reason"]) == ("FASTER", "location")
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_the_location_of_steps_is_no_reason_for_the_opposite(tmp_path, is_back):
+    """34 of 40 are 3 % faster, 6 take 1.9 times as long: the mean is 10 % longer."""
+    said = mixed(tmp_path, 0.97, LONGER, is_back=is_back)
+    assert (said.word, said.verdict["word_reason"]) == ("UNCERTAIN", "mixed")
+    most, mean = ("slower", "faster") if is_back else ("faster", "slower")
+    assert said.lines[0].endswith(f": most steps are {most}, but the mean of all is {mean}")
+    assert pd.isna(said.verdict["low_pct"])
+    assert set(said.tables["gates"]["result"]) == {"pass" if is_back else "fail (probably)"}
+    assert "cause" not in said.answer
 
 
 @pytest.mark.parametrize("n", [5, 10, 24])
