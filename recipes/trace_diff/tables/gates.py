@@ -18,16 +18,7 @@ from nsys_llm.manifest.gates import (
 )
 from nsys_llm.report.columns import Columns
 
-from .metrics import (
-    EQUAL,
-    SECOND_NS,
-    SLOW_STEPS,
-    TESTED,
-    MetricChange,
-    Metrics,
-    shown,
-    value_columns,
-)
+from .metrics import EQUAL, SLOW_STEPS, TESTED, MetricChange, Metrics, shown, value_columns
 from .step_verdict import MIXED, PROBABLY, SLOWER, UNCERTAIN, StepVerdict
 
 _HIDDEN: Final = "most steps are slower by more than the limit, the mean of all is not"
@@ -76,10 +67,10 @@ def _judged(gate: Gate, change: MetricChange, verdict: StepVerdict) -> Judgement
 def _is_hidden(gate: Gate, noise: Fraction | None, verdict: StepVerdict) -> bool:
     """Tell whether typical steps surely pass the limit, which slow ones of the baseline hide."""
     figure, looks = verdict.figure, verdict.looks
-    if gate.metric not in TESTED or gate.metric in (EQUAL, SLOW_STEPS) or not figure or not looks:
+    if gate.metric not in {*TESTED} - {EQUAL, SLOW_STEPS} or not figure or not looks:
         return False
     values = (Fraction(ns) for ns in figure.step_ns)
-    before, after = (SECOND_NS / value if gate.falls else value for value in values)
+    before, after = (10**9 / value if gate.falls else value for value in values)
     return looks.moved > 0 and judge(gate, before, after, noise).result == FAIL
 
 

@@ -44,7 +44,7 @@ _SHARES: Final = ("idle_pct", "exposed_comm_pct", "kernel_per_call")
 _OF_KERNELS: Final = ("gpu_time", "kernel_launches", "exposed_comm", "exposed_comm_pct",
                       "comm_wait", "comm_transfer", "kernel", "kernel_per_call",
                       "category")  # fmt: skip
-SECOND_NS: Final = 1_000_000_000
+_SECOND_NS: Final = 1_000_000_000
 #: Metrics that are classes of the wall-clock time of a full step.
 _CLASSES: Final = {"idle_time_per_step": IDLE, "exposed_comm_per_step": COMMUNICATION}
 #: What stands for GPU time without a phase: it may be 0.
@@ -224,7 +224,7 @@ class Metrics:
         if metric in _CLASSES:
             return _summed([total(mean, _CLASSES[metric])])
         mean_ns = _exact(total(mean))
-        return SECOND_NS / mean_ns if mean_ns and metric == "steps_per_second" else mean_ns
+        return _SECOND_NS / mean_ns if mean_ns and metric == "steps_per_second" else mean_ns
 
     def _with_argument(self, run: RunSums, metric: str, argument: str) -> Value:
         if metric == "phase":

@@ -10,7 +10,7 @@ of the baseline decide by themselves. Time that the profiler took is no change o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Final
@@ -80,8 +80,7 @@ class Figure:
         step_ns: Mean wall-clock time of a step of both.
         program_ns: Without the profiler's own work.
         interval: 95 % interval of the change relative to the baseline; None with fewer than 5
-            steps of a run, where it is wider than the steps themselves reach, and where a few of
-            them move the mean beyond it.
+            steps of a run, where steps reach less far, and where a few move the mean beyond it.
         difference: Of the logarithms of these steps; None with fewer than 5 steps.
     """
 
@@ -102,16 +101,15 @@ class Figure:
         before, after = map(total, means)
         program0, program1 = map(program_ns, means)
         interval, difference = None, None
-        if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
+        if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and program0 > 0 < program1:
             own = (side.sample(side.relative(side.cell_means_ns())) for side in chosen)
             difference = known or Difference.of(*own)
             means_ns = chosen[0].cell_means_ns()
             first, second = (side.relative(means_ns) for side in chosen)
             width, log = difference.half_width(), math.log(after / before)
             low, high = math.expm1(log - width), math.expm1(log + width)
-            is_alike = chosen[0].cells.shares is None and known is not None
-            location = known.change if is_alike and known else math.log(program1 / program0)
-            is_one = abs(math.log(program1 / program0) - location) <= width
+            is_free = known is None or chosen[0].cells.shares is not None
+            is_one = is_free or abs(math.log(program1 / program0) - difference.change) <= width
             if is_one and high - low <= second.max() / first.min() - second.min() / first.max():
                 interval = low, high
         step_ns, program = (before, after), (program0, program1)
@@ -142,7 +140,6 @@ class Looks:
         typical_n: Steps that are not slow, of the run with fewer.
         difference: Of the logarithms of typical steps; None with too few.
         order: Of typical steps, likewise.
-        all_change: Of the mean of all steps, relative, without the profiler's own work.
     """
 
     slow_n: tuple[int, int]
@@ -151,7 +148,6 @@ class Looks:
     typical_n: int
     difference: Difference | None
     order: Order | None
-    all_change: float = 0.0
 
     @classmethod
     def of(cls, typical: tuple[Chosen, Chosen], whole: tuple[Chosen, Chosen]) -> Looks:
@@ -162,10 +158,8 @@ class Looks:
         if min(n0, n1) >= LEAST_STEPS:
             slow_p = fisher_p(*(counts if k1 * n0 > k0 * n1 else counts[::-1]))
         typical_n = min(int(side.kept.sum()) for side in typical)
-        before, after = (_mean_ns(side, side.program_ns) for side in whole)
-        all_change = after / before - 1 if before else 0.0
         if typical_n < LEAST_STEPS:
-            return cls((k0, k1), (n0, n1), slow_p, typical_n, None, None, all_change)
+            return cls((k0, k1), (n0, n1), slow_p, typical_n, None, None)
         means_ns = typical[0].cell_means_ns()
         values = [side.relative(means_ns) for side in typical]
         first, second = (
@@ -173,7 +167,7 @@ class Looks:
             for side, some in zip(typical, values, strict=True)
         )
         difference, order = Difference.of(first, second), Order.of(*values)
-        return cls((k0, k1), (n0, n1), slow_p, typical_n, difference, order, all_change)
+        return cls((k0, k1), (n0, n1), slow_p, typical_n, difference, order)
 
     @property
     def more_slow(self) -> int:
@@ -274,7 +268,6 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
     change = 0.0 if figure is None else figure.change
     if not looks.wants_typical(change, is_by_cell=cells.shares is not None):
         figure, chosen = Figure.of(whole), whole
-    before, after = (_mean_ns(side, side.steps.wall_ns) for side in whole)
     verdict = StepVerdict(
         NOT_COMPARABLE,
         COMPARABILITY,
@@ -282,7 +275,7 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         figure,
         looks,
         () if figure is None else tuple(_runs_ns(comparison, figure)),
-        all_pct=100 * (after / before - 1) if before else None,
+        all_pct=_all_pct(whole, [side.steps.wall_ns for side in whole]),
     )
     if comparison.word == NOT_COMPARABLE:
         return verdict
@@ -290,13 +283,17 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         return replace(verdict, word=comparison.word, word_reason=WORK, token_ns=_token_ns(chosen))
     if figure is None:
         return verdict
-    word, reason = _decided(verdict, figure, looks, options["tolerance"])
+    # Cells are compared by equal work: what all their steps take stands beside the figure.
+    all_pct = 0.0 if cells.shares else _all_pct(whole, [side.program_ns for side in whole])
+    word, reason = _decided(verdict, figure, looks, all_pct or 0.0, options["tolerance"])
     enough_n = _enough_n(figure, options["tolerance"]) if reason in (CHANCE, ORDER) else None
     return replace(verdict, word=word, word_reason=reason, enough_n=enough_n)
 
 
-def _mean_ns(side: Chosen, ns: FloatArray) -> float:
-    return float((ns * side.weights(side.cell, side.kept)).sum())
+def _all_pct(whole: tuple[Chosen, Chosen], ns: Sequence[FloatArray]) -> float | None:
+    weights = (side.weights(side.cell, side.kept) for side in whole)
+    before, after = (float(some @ weight) for some, weight in zip(ns, weights, strict=True))
+    return 100 * (after / before - 1) if before else None
 
 
 def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
@@ -307,19 +304,17 @@ def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
 
 
 def _decided(
-    verdict: StepVerdict, figure: Figure, looks: Looks, tolerance_pct: float
+    verdict: StepVerdict, figure: Figure, looks: Looks, all_pct: float, tolerance_pct: float
 ) -> tuple[str, str]:
-    """Return word and reason."""
+    """Return word and reason; the change of all steps is without the profiler's own work."""
     change, runs_ns = figure.change, verdict.runs_ns
     noise, least = (verdict.noise_ns or 0.0) / figure.program_ns[0], LEAST_PCT / 100
     if not change:
         return SAME, TOLERANCE
     word = SLOWER if change > 0 else FASTER
     if abs(change) >= max(least, noise):
-        # Cells are compared by equal work: what else their steps take stands beside the figure.
-        is_by_cell = verdict.comparison.cells.shares is not None
-        is_against = max(looks.all_change * change, (verdict.all_pct or 0.0) * change) < 0
-        if is_against and not is_by_cell and abs(looks.all_change) >= least:
+        is_against = max(all_pct * change, (verdict.all_pct or 0.0) * change) < 0
+        if is_against and abs(all_pct) >= LEAST_PCT:
             return UNCERTAIN, MIXED
         reason = looks.reason(change)
         if reason is not None:
