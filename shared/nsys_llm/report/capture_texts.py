@@ -179,7 +179,7 @@ RULES: Final = rules_by_id(
         title="{count_n:CUDA graph} {count_n:=was|were} traced as a whole: the kernels in "
         "{count_n:=it|them} are not recorded",
         details="{names}: no recipe sees these kernels.",
-        threshold="`nsys-llm check` finds a CUDA graph that was traced as a whole",
+        threshold="`nsys-llm check` finds 1 CUDA graph or more that was traced as a whole",
         source=OURS,
         recommendation="Record a few steps with the nodes of graphs. This makes them 30 to 60 % "
         "longer.",
