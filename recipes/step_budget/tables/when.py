@@ -33,8 +33,7 @@ _LEVELS: Final = ("from", "until", "between")
 _ALIKE: Final = 0.5
 _SAME_WORK: Final = 0.1
 #: Of most steps batches differ by less, if their names tell: ours.
-_SAME_LOAD: Final = 0.05
-_MOST_STEPS: Final = (0.25, 0.5, 0.75, 0.9)
+_SAME_LOAD, _MOST_STEPS = 0.05, (0.25, 0.5, 0.75, 0.9)
 #: Steps whose path says what the host did.
 _MOST_LOOKED_AT: Final = 8
 #: A place is named if it holds so much.

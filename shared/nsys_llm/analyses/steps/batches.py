@@ -64,8 +64,7 @@ class Batches:
         """Shape (steps, 3): requests, tokens and keys; -1 where they are not told."""
         read, generate = self.field("c_sk"), self.field("g_sk")
         keys = np.where((read != NULL_INT) & (generate != NULL_INT), read + generate, -1)
-        tokens = self.tokens(np.arange(len(self.format)))
-        return np.column_stack((self.requests, tokens, keys))
+        return np.column_stack((self.requests, self.tokens(np.arange(keys.size)), keys))
 
     def field(self, name: str) -> IntArray:
         """Return one of `FIELDS` of all steps."""
