@@ -99,6 +99,7 @@ class RankBudget:
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
         beside: Work that its steps launched and that is not of their pace.
+        load: `Batches.load` of its steps.
     """
 
     step: StepKind | None
@@ -109,6 +110,7 @@ class RankBudget:
     has_event_rows: bool
     clock_error_ns: int
     replay: RankReplay
+    load: IntArray
     copies: RepeatedCopies = field(default_factory=RepeatedCopies)
     beside: Beside | None = None
 

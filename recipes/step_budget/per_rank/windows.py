@@ -79,9 +79,25 @@ def step_windows(
     if len(away) or pauses.named:
         busy = union_intervals(ops.start_ns[rows], ops.end_ns[rows])
         no_work_ns = np.diff(covered_ns(edge_ns, subtract_intervals(away, busy)))
-        times = pauses.times(edge_ns, merged_unions([busy, away, host.profiler]))
+        taken = merged_unions([busy, away, host.profiler])
+        idle = subtract_intervals(np.array([[edge_ns[0], edge_ns[-1]]]), taken)
+        times = pauses.times(edge_ns, _ended_by(ops, rows, host, idle))
     blocks = _blocks(ops, rows, steps, kernels)
     return Windows(device_id, edge_ns, tail, rungs_ns, no_work_ns, times, blocks)
+
+
+def _ended_by(
+    ops: PathOps, rows: IntArray, host: HostTimeline, idle: IntArray
+) -> dict[int, IntArray]:
+    """Return idle time by the thread (globalTid) that launched the kernel after it."""
+    kernels = rows[ops.kind[rows] != COPY]
+    kernels = kernels[np.argsort(ops.start_ns[kernels], kind="stable")]
+    after = np.searchsorted(ops.start_ns[kernels], idle[:, 1])
+    place, calls = np.append(ops.place[kernels], -1)[after], host.calls
+    return {
+        thread: idle[(place >= 0) & (calls.thread[place] == code)]
+        for code, thread in enumerate(calls.threads.tolist())
+    }
 
 
 def _blocks(ops: PathOps, rows: IntArray, steps: OpSteps, kernels: Table) -> IntArray:

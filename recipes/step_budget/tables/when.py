@@ -20,6 +20,7 @@ from .job_tables import JobPaths
 #: What of a step takes longer.
 COMPUTE, IDLE, COPIES, COMMUNICATION = "compute", "idle", "copies", "communication"
 ALL_COMPUTE, BLOCKS = "all_compute", "blocks"
+_LOAD: Final = ("requests", "tokens", "keys")
 #: Least share of the steps that count; ours.
 _LEAST_SHARE: Final = 0.005
 #: Steps without it that tell what is usual.
@@ -31,6 +32,8 @@ _SAME_STEPS: Final = 0.8
 _LEVELS: Final = ("from", "until", "between")
 _ALIKE: Final = 0.5
 _SAME_WORK: Final = 0.1
+#: Of most steps batches differ by less, if their names tell: ours.
+_SAME_LOAD, _MOST_STEPS = 0.05, (0.25, 0.5, 0.75, 0.9)
 #: Steps whose path says what the host did.
 _MOST_LOOKED_AT: Final = 8
 #: A place is named if it holds so much.
@@ -97,7 +100,8 @@ def _gpus_of(paths: JobPaths, counted: IntArray) -> _Gpus:
             idle = rungs[:, 4] - device.no_work_ns[steps]
             found.append((rank.number, device.device_id))
             parts.append((rungs[:, 0], idle, rungs[:, 2], rungs[:, 1], device.blocks[steps]))
-    names = (COMPUTE, IDLE, COPIES, COMMUNICATION, BLOCKS)
+            parts[-1] += tuple(budget.load[steps].T)
+    names = (COMPUTE, IDLE, COPIES, COMMUNICATION, BLOCKS, *_LOAD)
     times = {name: np.array([part[at] for part in parts]) for at, name in enumerate(names) if parts}
     ranks, devices = tuple(zip(*found, strict=True)) or ((), ())
     return _Gpus(ranks, devices, times, bool(parts and times[COMMUNICATION].any()))
@@ -131,7 +135,9 @@ def _all_compute(gpus: _Gpus, step_ns: float, series_n: int) -> list[Course]:
     there, before = (blocks[:, of].mean(axis=1) for of in (has, ~has))
     alike = longer >= _ALIKE * np.median(longer)
     alike &= (before > 0) & (np.abs(there - before) <= _SAME_WORK * longer * before)
-    if not alike.all():
+    load = np.concatenate([gpus.times[name] for name in _LOAD])
+    ours, theirs = (np.quantile(load[:, of], _MOST_STEPS, axis=1) for of in (has, ~has))
+    if not alike.all() or (np.abs(ours - theirs) > _SAME_LOAD * np.abs(theirs)).any():
         return []
     pairs = zip(usual[:, 0].tolist(), excess, strict=True)
     return [replace(course, usual=ns, excess=some) for ns, some in pairs]

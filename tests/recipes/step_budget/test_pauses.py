@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pandas as pd
 import pytest
 from judgement.jobs import job, layers
 from machine import simulate, write_profiles
@@ -157,6 +158,78 @@ def test_pauses_that_nothing_names_are_in_turns(tmp_path):
     assert finding["title"].startswith("Ranks 0-2 in turns (1 steps each): pauses")
 
 
+CACHED = [Call("cuModuleLoadDataEx", 30_000), *first_launch()]
+
+
+@pytest.mark.parametrize(
+    ("instructions", "cause"),
+    [
+        ([Call("cudaMalloc_v3020", 5 * MS)], ("allocation", "cudaMalloc")),
+        ([Call("cudaStreamSynchronize_v3020", 5 * MS)], (None, "cudaStreamSynchronize")),
+        ([Push("data_loader next"), Compute(5 * MS)], (None, "data_loader next")),
+        ([Push("save_checkpoint"), Compute(5 * MS)], ("checkpoint", "save_checkpoint")),
+    ],
+)
+def test_what_lies_before_code_that_was_compiled_before_is_no_compilation(
+    tmp_path, instructions, cause
+):
+    ranges = sum(isinstance(item, Push) for item in instructions)
+    tables = when_of(tmp_path, together(*instructions, *CACHED, *[Pop()] * ranges))
+    kind, place = cause_of(tables)
+    assert (None if kind is pd.NA else kind, place) == cause
+
+
+@pytest.mark.parametrize(
+    ("frame", "cause"),
+    [
+        (("gc_collect_main", PYTHON), "garbage collection"),
+        (("do_select_poll", PYTHON), None),
+        (("", "/opt/triton/_C/libtriton.so"), "compilation"),
+        (("", ""), "compilation"),  # a stack of which nothing is known
+    ],
+)
+def test_samples_deny_a_compilation(tmp_path, frame, cause):
+    trace, begin = sampled_rank([Compute(5 * MS), *CACHED])
+    for at in range(begin, begin + 5 * MS, MS // 4):
+        trace.cpu_sample([frame], start_ns=at)
+    trace.write_sqlite(tmp_path / "rank0.sqlite")
+    when = quick("step_budget", tmp_path)["when"]
+    assert when["cause"].dropna().unique().tolist() == [cause] * (cause is not None)
+    assert cause != "compilation" or when["place"].iloc[0] == LATE
+
+
+@pytest.mark.parametrize("name", ["save_checkpoint", "gc", "cudaMalloc_v3020"])
+@pytest.mark.parametrize("own_thread", [False, True])
+def test_the_thread_that_ends_a_pause_is_its_cause(tmp_path, name, own_thread):
+    trace, begin = sampled_rank(ranged("wait for data") if not own_thread else [Compute(5 * MS)])
+    spans, thread = {"start_ns": begin, "end_ns": begin + 5 * MS}, {} if own_thread else {"tid": 77}
+    if "cuda" in name:
+        trace.api(name, **spans, **thread)
+    else:
+        trace.nvtx(name, *spans.values(), **thread)
+    # Which launches once, but not what the GPU waited for.
+    called = begin + 5 * MS + 100_000
+    trace.kernel(
+        "prefetch_copy_kernel",
+        start_ns=begin + 6 * MS,
+        duration_ns=2_000,
+        launch=(called, called + 5_000),
+        stream_id=55,
+        tid=77,
+    )
+    trace.write_sqlite(tmp_path / "rank0.sqlite")
+    when = quick("step_budget", tmp_path)["when"]
+    assert len(when)
+    assert when["cause"].notna().any() == own_thread
+
+
+def sampled_rank(instructions):
+    """Return the profile of a rank with a pause, and when the pause begins, with the step."""
+    outcome = simulate(program({(0, AT): instructions}, ranks_n=1))
+    (begin,) = (span.start for span in outcome.ranges[0] if span.text.endswith(f"#{AT}"))
+    return rank_profile(outcome, 0), begin - outcome.program.ranks[0].capture_ns
+
+
 @pytest.mark.parametrize(
     ("frames", "own_thread", "cause"),
     [
@@ -167,11 +240,7 @@ def test_pauses_that_nothing_names_are_in_turns(tmp_path):
     ],
 )
 def test_samples_say_what_no_range_says(tmp_path, frames, own_thread, cause):
-    outcome = simulate(program({(0, AT): [Compute(5 * MS)]}, ranks_n=1))
-    trace = rank_profile(outcome, 0)
-    # The step's range begins with the pause.
-    (begin,) = (span.start for span in outcome.ranges[0] if span.text.endswith(f"#{AT}"))
-    begin -= outcome.program.ranks[0].capture_ns
+    trace, begin = sampled_rank([Compute(5 * MS)])
     thread = {} if own_thread else {"tid": 77}
     for at in range(begin, begin + 5 * MS, MS // 4):
         trace.cpu_sample(frames, start_ns=at, **thread)

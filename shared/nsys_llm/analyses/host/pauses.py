@@ -1,13 +1,13 @@
 """What threads that launch did when a job pauses, where it has a name: garbage collection, ...
 
 A range of the engine says it, samples inside of it, or the calls: those that load code or allocate.
-A kernel that runs for the first time behind such a load was compiled: all since the launch before
-is its compilation, but for what other ranges hold.
+A kernel that runs for the first time behind such a load was compiled: all since the last launch or
+long call is its compilation, but for what anything else holds, and unless samples deny it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,14 @@ from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct, distinct_codes
-from nsys_llm.numeric.intervals import IntArray, covered_ns, subtract_intervals, union_intervals
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    covered_ns,
+    intersect_intervals,
+    merged_unions,
+    subtract_intervals,
+    union_intervals,
+)
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.advice import advised_name
 from nsys_llm.taxonomy.host_modules import collects_garbage, compiles
@@ -32,6 +39,7 @@ COLLECTION: Final = "garbage collection"
 COMPILATION: Final = "compilation"
 LOADING: Final = "code loading"
 ALLOCATION: Final = "allocation"
+_INPUTS: Final = "inputs"
 #: Kinds of pauses by the advice on their ranges.
 _OF_RANGE: Final[Mapping[str | None, str]] = {
     "garbage collection, by range": COLLECTION,
@@ -39,6 +47,7 @@ _OF_RANGE: Final[Mapping[str | None, str]] = {
     "compilation": COMPILATION,
     "graph capture": "graph capture",
     "KV eviction": "KV eviction",
+    "data loader": _INPUTS,  # which has words of its own
 }
 #: Shorter calls, and less of a step, are no pause: ours.
 _LEAST_CALL_NS: Final = 20_000
@@ -65,34 +74,39 @@ class NamedPauses:
     """When threads of a rank that launch did something that pauses a job.
 
     Attributes:
-        named: By what it is and what says so, spans of shape (n, 2) of one thread each.
+        named: By thread, what it is and what says so: spans of shape (n, 2).
     """
 
     def __init__(self, view: RankView) -> None:
-        self.named: dict[_Named, list[IntArray]] = {}
+        self.named: dict[tuple[int, str, str], list[IntArray]] = {}
         calls, launched = view.trace.tables.get("api_calls"), _launched(view.trace)
         if calls is None or not launched.size:
             return
         kinds = {name: _OF_RANGE.get(advised_name(range=name)) for name in view.marked.plain}
         for thread in distinct(calls["global_tid"][launched]).tolist():
-            for name, spans in (
-                *_ranges(view.marked, kinds, thread),
-                *_sampled(view, thread),
-                *_calls(view, thread, launched),
-            ):
-                self.named.setdefault(name, []).append(spans)
+            found = [*_ranges(view.marked, kinds, thread), *_sampled(view, thread)]
+            found += _calls(view, thread, launched)
+            held = merged_unions(
+                [union_intervals(*spans.T) for (kind, _), spans in found if kind != COMPILATION]
+            )
+            for (kind, detail), spans in found:
+                if kind == COMPILATION and detail not in kinds:  # the weakest evidence
+                    spans = subtract_intervals(union_intervals(*spans.T), held)
+                if kind != _INPUTS:
+                    self.named.setdefault((thread, kind, detail), []).append(spans)
 
-    def times(self, edge_ns: IntArray, taken: IntArray) -> tuple[PauseTime, ...]:
-        """Return the time of each step that they have beside some that is taken.
+    def times(self, edge_ns: IntArray, idle: Mapping[int, IntArray]) -> tuple[PauseTime, ...]:
+        """Return the idle time of each step that they have.
 
         Args:
             edge_ns: Shape (steps + 1,), ascending.
-            taken: Shape (n, 2), sorted and disjoint: busy, or nothing to do.
+            idle: By thread what ended with its launch, shape (n, 2), sorted and disjoint.
         """
         rows = list[PauseTime]()
-        for (kind, detail), parts in sorted(self.named.items()):
+        for (thread, kind, detail), parts in sorted(self.named.items()):
             spans = union_intervals(*np.concatenate(parts).T)
-            time_ns = np.diff(covered_ns(edge_ns, subtract_intervals(spans, taken)))
+            spans = intersect_intervals(spans, idle.get(thread, spans[:0]))
+            time_ns = np.diff(covered_ns(edge_ns, spans))
             rows += [
                 PauseTime(step, kind, detail, int(time_ns[step]))
                 for step in np.flatnonzero(time_ns >= _LEAST_NS).tolist()
@@ -117,20 +131,26 @@ def _ranges(
 
 def _sampled(view: RankView, thread: int) -> Iterator[tuple[_Named, IntArray]]:
     """Yield the time around samples that are in a collection or a compiler."""
-    frames = view.trace.tables.get("sample_frames", Table.empty(("id", "symbol_id", "module_id")))
     at_ns, row = view.records.samples(thread)
-    if not len(frames) or at_ns.size < 2:
+    if at_ns.size < 2:
         return
     half_ns = (lower_median(np.diff(at_ns)) + 1) // 2
-    identity = view.trace.tables["cpu_samples"]["id"][row]
     for kind, column, is_it in (
         (COLLECTION, "symbol_id", collects_garbage),
         (COMPILATION, "module_id", compiles),
     ):
-        ids = distinct(frames[column])
-        some = ids[[is_it(view.trace.strings.get(key, "")) for key in ids.tolist()]]
-        inside = np.isin(identity, frames["id"][np.isin(frames[column], some)])
+        inside = _inside(view, row, column, is_it)
         yield (kind, ""), np.column_stack((at_ns - half_ns, at_ns + half_ns))[inside]
+
+
+def _inside(view: RankView, row: IntArray, column: str, is_it: Callable[[str], bool]) -> _Mask:
+    """Return which samples, by their rows, have a frame of some kind."""
+    frames = view.trace.tables.get("sample_frames", Table.empty(("id", "symbol_id", "module_id")))
+    ids = distinct(frames[column])
+    some = ids[[is_it(view.trace.strings.get(key, "")) for key in ids.tolist()]]
+    stacks = frames["id"][np.isin(frames[column], some)]
+    samples = view.trace.tables.get("cpu_samples", Table.empty(("id",)))
+    return np.isin(samples["id"][row], stacks)
 
 
 def _calls(view: RankView, thread: int, launched: IntArray) -> Iterator[tuple[_Named, IntArray]]:
@@ -146,7 +166,11 @@ def _calls(view: RankView, thread: int, launched: IntArray) -> Iterator[tuple[_N
         return
     first = _first_launches(view.trace)
     launches = np.flatnonzero(np.isin(row, launched))
+    ahead = np.union1d(launches, np.flatnonzero(long))
     alone, ended_ns = loads.copy(), np.sort(view.marked.end_ns[view.marked.of_thread(thread)])
+    at_ns, samples = view.records.samples(thread)
+    told, compiling = (_inside(view, samples, "module_id", is_it) for is_it in (bool, compiles))
+    at_ns, compiling = at_ns[told], compiling[told]
     for at in np.flatnonzero(loads).tolist():
         place = int(np.searchsorted(launches, at))
         after = int(launches[place]) if place < launches.size else at
@@ -155,9 +179,14 @@ def _calls(view: RankView, thread: int, launched: IntArray) -> Iterator[tuple[_N
         alone[at] = False
         begin_ns, kind = starts[at], LOADING
         if after > at:
-            kind, free = COMPILATION, ended_ns[: np.searchsorted(ended_ns, begin_ns, side="right")]
-            begin_ns = max(*free[-1:], ends[launches[place - 1]] if place else begin_ns, 0)
-        yield (kind, name), np.array([[begin_ns, ends[after]]], dtype=np.int64)
+            free = ended_ns[: np.searchsorted(ended_ns, begin_ns, side="right")]
+            before = int(np.searchsorted(ahead, at)) - 1
+            since_ns = max(*free[-1:], ends[ahead[before]] if before >= 0 else begin_ns, 0)
+            seen = compiling[slice(*np.searchsorted(at_ns, (since_ns, begin_ns)))]
+            if 2 * seen.sum() > seen.size or not seen.size:
+                kind, begin_ns = COMPILATION, since_ns
+        spans = [[begin_ns, ends[at]], [starts[after], ends[after]]]
+        yield (kind, name), np.array(spans[: 1 + (after > at)], dtype=np.int64)
     yield from _by_api(view.trace, LOADING, row, starts, ends, alone)
 
 

@@ -59,6 +59,13 @@ class Batches:
         known = (read != NULL_INT) & (generate != NULL_INT)
         return np.where(known, read + generate, -1)
 
+    @property
+    def load(self) -> IntArray:
+        """Shape (steps, 3): requests, tokens and keys; -1 where they are not told."""
+        read, generate = self.field("c_sk"), self.field("g_sk")
+        keys = np.where((read != NULL_INT) & (generate != NULL_INT), read + generate, -1)
+        return np.column_stack((self.requests, self.tokens(np.arange(keys.size)), keys))
+
     def field(self, name: str) -> IntArray:
         """Return one of `FIELDS` of all steps."""
         return np.asarray(self.fields[:, FIELDS.index(name)])
