@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import pickletools
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +72,9 @@ def _read(path: str) -> GraphAnnotations:
         raise UsageError(f"{path}: must be an object by node, like {_EXAMPLE}.")
     nodes: dict[int, tuple[str | None, str | None]] = {}
     for key, value in _nodes(content):
-        name, source = _said(value)
+        # Half a character of UTF-16, which no file of results can hold, becomes a question mark.
+        said = (text and text.encode(errors="replace").decode() for text in _said(value))
+        name, source = said
         old = nodes.get(key, (None, None))
         nodes[key] = name or old[0], source or old[1]
     nodes = {key: said for key, said in nodes.items() if said != (None, None)}
@@ -91,6 +94,7 @@ def _content(path: str) -> Any:
         raw = _unpacked(raw, path)
     if raw[:1] == b"\x80" or path.endswith((".pkl", ".pickle")):
         try:
+            _check_memo(raw)
             return _PlainUnpickler(io.BytesIO(raw)).load()
         except _NO_PICKLE as error:
             raise UsageError(
@@ -110,6 +114,13 @@ def _unpacked(raw: bytes, path: str) -> bytes:
     if len(unpacked) > _MOST_BYTES:
         raise UsageError(f"{path}: holds more than {_MOST_BYTES >> 20} MB unpacked.")
     return unpacked
+
+
+def _check_memo(raw: bytes) -> None:
+    """Refuse a pickle that makes its reader reserve room for more objects than it can hold."""
+    for opcode, index, _ in pickletools.genops(raw):
+        if opcode.name.endswith("PUT") and index > len(raw):
+            raise pickle.UnpicklingError(f"its object {index} is in {len(raw)} bytes")
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -39,6 +39,7 @@ from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings, without_comparisons
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.unprofiled import COLUMN as UNPROFILED
+from nsys_llm.report.unprofiled import refusal
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import format_ns, quoted, unquoted
@@ -161,8 +162,10 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
     ]
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
     notes = [f"{quoted(who)}: {note}." for who, note in run.notes]
-    if run.options.get("unprofiled_step") and tables["wall"][UNPROFILED].isna().all():
-        notes.insert(0, "No GPU has steps that `--unprofiled-step` could be compared with.")
+    step_ns = run.options.get("unprofiled_step")
+    if step_ns is not None and tables["wall"][UNPROFILED].isna().all():
+        walls = [w for profile in run.profiles for rank in profile.ranks for w in rank.wall.devices]
+        notes[:0] = sorted({why for wall in walls if (why := refusal(wall, step_ns))})[-1:]
     return Report(
         manifest=run.manifest,
         answer=analysis.answer(tables),
