@@ -20,7 +20,7 @@ import numpy as np
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.option_files import read_option_bytes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.model_parts import folded, source_of
+from nsys_llm.taxonomy.model_parts import BACKWARD, folded, source_of
 
 #: Stacks of all nodes of all batch sizes; more is no such file.
 _MOST_BYTES: Final = 256 << 20
@@ -119,7 +119,7 @@ def _unpacked(raw: bytes, path: str) -> bytes:
 def _check_memo(raw: bytes) -> None:
     """Refuse a pickle that makes its reader reserve room for more objects than it can hold."""
     for opcode, index, _ in pickletools.genops(raw):
-        if opcode.name.endswith("PUT") and index > len(raw):
+        if opcode.name.endswith("PUT") and int(index or 0) > len(raw):
             raise pickle.UnpicklingError(f"its object {index} is in {len(raw)} bytes")
 
 
@@ -170,7 +170,7 @@ def _said(value: Any) -> tuple[str | None, str | None]:
     part = folded(name) if isinstance(name, str) and name.strip() else None
     phase = next((fields[field] for field in _PHASES if fields.get(field)), None)
     if part and phase == "backward":
-        part += " (backward)"
+        part += BACKWARD
     return part, source_of(_frames(stack)) if stack else source
 
 

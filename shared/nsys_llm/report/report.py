@@ -39,7 +39,7 @@ from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings, without_comparisons
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.unprofiled import COLUMN as UNPROFILED
-from nsys_llm.report.unprofiled import refusal
+from nsys_llm.report.unprofiled import NO_STEPS, refusal
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import format_ns, quoted, unquoted
@@ -165,7 +165,7 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
     step_ns = run.options.get("unprofiled_step")
     if step_ns is not None and tables["wall"][UNPROFILED].isna().all():
         walls = [w for profile in run.profiles for rank in profile.ranks for w in rank.wall.devices]
-        notes[:0] = sorted({why for wall in walls if (why := refusal(wall, step_ns))})[-1:]
+        notes.insert(0, max((refusal(wall, step_ns) or "" for wall in walls), default=NO_STEPS))
     return Report(
         manifest=run.manifest,
         answer=analysis.answer(tables),

@@ -25,6 +25,7 @@ from nsys_llm.view.text import format_ns
 COLUMN: Final = "unprofiled_ns"
 #: Classes of which steps consist.
 IN_STEPS: Final = tuple(name for name in WALL_CLASSES if name not in APART)
+NO_STEPS: Final = "No GPU has steps that `--unprofiled-step` could be compared with."
 _GONE: Final = " Nothing is left of: "
 #: From which ratio of long steps to short ones, a tenth each, one length stands for neither.
 _UNEVEN: Final = 1.5
@@ -36,15 +37,12 @@ def refusal(wall: DeviceWall, step_ns: int) -> str | None:
     """Return why the steps of a GPU cannot be compared with --unprofiled-step; None if they can."""
     work = wall.work
     if work is None or not work.has_steps or not work.whole.any():
-        return "No GPU has steps that `--unprofiled-step` could be compared with."
+        return NO_STEPS
     ignored = f"`--unprofiled-step` of {format_ns(step_ns)} is ignored"
     short_ns = int(np.quantile(work.whole_ns, 0.1, method="higher"))
     long_ns = int(np.quantile(work.whole_ns, 0.9, method="lower"))
     if long_ns > _UNEVEN * short_ns:
-        return (
-            f"{ignored}: it does not say of which steps it is, as they take "
-            f"{format_ns(short_ns)} to {format_ns(long_ns)}."
-        )
+        return f"{ignored}: steps take {format_ns(short_ns)} to {format_ns(long_ns)}."
     busy_ns = float(work.compute_ns[work.whole].mean())
     if step_ns < _LEAST_BUSY * busy_ns:
         return (
