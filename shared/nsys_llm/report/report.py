@@ -162,10 +162,14 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
     ]
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
     notes = [f"{quoted(who)}: {note}." for who, note in run.notes]
-    step_ns = run.options.get("unprofiled_step")
+    step_ns, ignored = run.options.get("unprofiled_step"), ""
     if step_ns is not None and tables["wall"][UNPROFILED].isna().all():
         walls = [w for profile in run.profiles for rank in profile.ranks for w in rank.wall.devices]
-        notes.insert(0, max((refusal(wall, step_ns) or "" for wall in walls), default=NO_STEPS))
+        ignored = max((refusal(wall, step_ns) or "" for wall in walls), default=NO_STEPS)
+        notes.insert(0, ignored)
+    if is_overview and screen:
+        trust = ignored or screen.trust
+        screen = replace(screen, subject=subject(run.profiles), trust=trust)
     return Report(
         manifest=run.manifest,
         answer=analysis.answer(tables),
@@ -175,7 +179,7 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         unrecorded=tuple(unrecorded(run)),
         sections=tuple(sections),
         wall=_known_walls(tables, findings, screen),
-        screen=replace(screen, subject=subject(run.profiles)) if is_overview and screen else None,
+        screen=screen if is_overview else None,
     )
 
 
