@@ -134,7 +134,7 @@ def test_alarming_messages_of_a_whole_capture_change_nothing(tmp_path, capsys, m
     say(path, message, severity=3)
     code, text = shown(capsys, "check", path)
     assert code == 0
-    assert "Nothing is missing" in text
+    assert "no missing work" in text
 
 
 def test_a_message_of_another_process_is_no_reason(tmp_path, capsys):

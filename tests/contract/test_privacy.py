@@ -124,7 +124,7 @@ def test_variables_that_look_like_secrets_are_told_by_name_alone(tmp_path):
     findings = pd.read_parquet(out / "findings.parquet")
     (finding,) = findings[findings["rule"] == "stored_secrets"].to_dict("records")
     assert ", ".join(f"`{name}`" for name in names) in finding["details"]
-    assert "in its strings that of 2 processes of the machine" in finding["details"]
+    assert "in its strings that of 2 processes on the machine" in finding["details"]
     assert MARKER not in str(finding)
     report = (out / "report.md").read_text("utf-8")
     assert "HF_TOKEN" in report

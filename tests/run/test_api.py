@@ -116,7 +116,7 @@ def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
     [
         (["nothing"], "no table 'nothing'"),
         (["nothing/gaps"], "no results of a recipe 'nothing'"),
-        (["9999"], "there is no finding 9999"),
+        (["9999"], "no finding 9999"),
         (["1" * 5_000], "a number has too many digits"),
         (["ranks", "--where", "rank"], "write COLUMN OP VALUE"),
         (["ranks", "--where", "where = 1"], "no column 'where'"),

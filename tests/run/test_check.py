@@ -28,13 +28,22 @@ def test_a_whole_capture_is_fit(tmp_path, capsys):
     code, shown, _ = checked(capsys, capture(tmp_path / "rank0.sqlite"))
     assert code == 0
     assert "1 with GPU work in 1 profile" in shown
-    assert "Nothing is missing" in shown
+    assert "no missing work" in shown
 
 
 def test_what_limits_it_is_said_with_its_count(tmp_path, capsys):
     code, shown, _ = checked(capsys, capture(tmp_path / "rank0.sqlite", broken_n=3))
     assert code == 3
     assert "3 of 13 GPU operations have no usable times and are left out" in shown
+
+
+def test_graphs_traced_as_a_whole_are_said(tmp_path, capsys):
+    trace = TraceBuilder()
+    trace.graph_launch([("gemm", 2 * MS, 3 * MS)], launch=(MS, MS + 9_000), mode="graph")
+    code, shown, _ = checked(capsys, trace.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert code == 3
+    assert "1 CUDA graph was traced as a whole: the kernels in it are not recorded" in shown
+    assert "--cuda-graph-trace=node" in shown
 
 
 def test_of_what_cannot_be_read_nothing_can_be_said(tmp_path, capsys):
@@ -59,4 +68,4 @@ def test_ranks_that_see_all_gpus_share_none(tmp_path, capsys):
         trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
     code, shown, _ = checked(capsys, tmp_path)
     assert code == 0
-    assert "Nothing is missing" in shown
+    assert "no missing work" in shown

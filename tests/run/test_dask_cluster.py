@@ -33,5 +33,5 @@ def test_a_worker_that_dies_when_asked_for_its_version_is_not_another_version():
 
 
 def test_a_cluster_that_nobody_names_is_asked_for():
-    with pytest.raises(UsageError, match=r"name its --scheduler-file, or set DASK_SCHEDULER_"):
+    with pytest.raises(UsageError, match=r"give its --scheduler-file, or set DASK_SCHEDULER_"):
         open_executor("dask-futures", None).__enter__()

@@ -35,7 +35,7 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="Only {share_pct} of the GPU time of {file:quoted} is in NVTX ranges",
         details="{held_ns} of {gpu_ns}[ (without {cut_ns} launched before the capture began, or in "
-        "a range already open by then)]; most of the rest, {lost_ns}, is {meaning}."
+        "a range already open by then)]. Reason for most of the rest, {lost_ns}: {meaning}."
         "[ {others_n:other rank} affected; rank {rank} is the worst.]",
         threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time in ranges",
         source=EXPLAINER,

@@ -18,8 +18,12 @@ from .cost_model import GEN_TOKENS, fitted
 _LEAST_STEPS: Final = 5
 #: Share of the steps with drafts that such numbers of requests must hold.
 _LEAST_SHARE: Final = 0.5
-#: Steps whose contexts differ by more are not compared.
+#: Steps whose contexts differ by more are not compared, nor those with and without drafts between
+#: which a run changes fewer times: what else changed with them would be taken for the drafts.
 _MOST_KEYS: Final = 1.25
+_LEAST_CHANGES: Final = 6
+#: Pairs whose widths differ by more from those of all steps say nothing about these.
+_MOST_WIDTH: Final = 1.1
 #: Pairs of steps from which the accepted drafts have an interval.
 _LEAST_PAIRS: Final = 10
 #: Half of an interval of 95 %, in standard errors.
@@ -91,17 +95,17 @@ def speculation(served: ServedSteps) -> Row | None:
         "drafts_n": 0 if drafts_ns is None else drafts_ns.size,
         "draft_ns": None if draft_ns is None else draft_ns / max(steps_n, 1),
         "draft_pct": None if draft_ns is None or not window_ns else 100.0 * draft_ns / window_ns,
-        **_balance(served, np.flatnonzero(verifying & (context == 0)), accepted, requests[first]),
+        **_balance(served, np.flatnonzero(verifying & (context == 0)), first, accepted),
     }
 
 
-def _balance(served: ServedSteps, steps: IntArray, accepted: IntArray, requests: IntArray) -> Row:
+def _balance(served: ServedSteps, steps: IntArray, first: IntArray, accepted: IntArray) -> Row:
     """Return what drafts cost and bring.
 
     Args:
         steps: Steps that verify drafts and read no prompt.
-        accepted: Shape (pairs,), drafts that were accepted.
-        requests: Shape (pairs,), of how many requests.
+        first: Shape (pairs,), the first step of each pair.
+        accepted: Likewise, drafts that were accepted in it.
     """
     row: Row = dict.fromkeys(("accepted", "accepted_low", "accepted_high", "needed", "needed_low"))
     row |= dict.fromkeys(("needed_high", "basis", "verdict", "lost_ns", "lost_most_ns"))
@@ -112,9 +116,12 @@ def _balance(served: ServedSteps, steps: IntArray, accepted: IntArray, requests:
     row["basis"] = needed.basis
     if accepted.size < _LEAST_PAIRS:
         return row
-    mean, half = _ratio(accepted, requests)
+    mean, half = _ratio(accepted, served.batches.field("gen_reqs")[first])
     low, high = max(mean - half, 0.0), mean + half
     row |= {"accepted": mean, "accepted_low": low, "accepted_high": high}
+    widths = _width(served, first), _width(served, steps)
+    if max(widths) > _MOST_WIDTH * min(widths):
+        return row
     if needed.high is not None and low > needed.high:
         row["verdict"] = PAYS
     elif high < needed.low:
@@ -125,6 +132,12 @@ def _balance(served: ServedSteps, steps: IntArray, accepted: IntArray, requests:
         )
         row |= {"verdict": LOSES, "lost_ns": least, "lost_most_ns": max(least, most)}
     return row
+
+
+def _width(served: ServedSteps, steps: IntArray) -> float:
+    """Return the mean tokens of a request in some steps."""
+    requests, tokens = (served.batches.field(name)[steps] for name in ("gen_reqs", "gen_tokens"))
+    return float(tokens.sum() / requests.sum())
 
 
 def _ratio(values: IntArray, over: IntArray) -> tuple[float, float]:
@@ -149,10 +162,12 @@ def _needed(served: ServedSteps, steps: IntArray) -> _Needed:
     if not served.batches.tokens_derived and (both := _recorded(served, steps, plain)):
         return both
     period = float(np.median(_period_ns(served)[steps]))
-    drafts_ns = served.draft_busy_ns
-    draft_ns = _least_ns(drafts_ns, steps.size)
-    # A step without drafts takes no longer than one that verifies some.
-    most_ns = max(period - draft_ns, 1.0)
+    drafts_ns, verify_n = served.draft_busy_ns, int((tokens > requests).sum())
+    draft_ns = _least_ns(drafts_ns, verify_n)
+    # A step without drafts takes no longer than one that verifies some; while the GPU waits for
+    # the host, drafts may run for nothing.
+    busy_ns = float(np.median(served.times.busy_ns[steps]))
+    most_ns = max(period - max(draft_ns - max(period - busy_ns, 0.0), 0.0), 1.0)
     low = max(period / most_ns - 1.0, 0.0)
     terms, _, fit = fitted(served, steps)
     place = next((k for k, term in enumerate(terms) if term.split(" ")[0] == GEN_TOKENS), None)
@@ -162,8 +177,7 @@ def _needed(served: ServedSteps, steps: IntArray) -> _Needed:
     # In what a token costs is what its request costs: so much at most goes without the drafts,
     # and as long as the GPU works for the others a step takes at least.
     saved_ns = float(fit.high[place]) * float((tokens - requests)[steps].mean())
-    busy_ns = float(np.median(served.times.busy_ns[steps])) - float(drafts_ns.sum()) / steps.size
-    least_ns = busy_ns - max(saved_ns, 0.0)
+    least_ns = busy_ns - float(drafts_ns.sum()) / verify_n - max(saved_ns, 0.0)
     return _Needed(low, None, period / least_ns - 1.0, MODEL) if least_ns > 0 else _Needed(low)
 
 
@@ -195,7 +209,7 @@ def _ratios(
     requests = served.batches.field("gen_reqs")
     for number in np.intersect1d(requests[steps], requests[plain]).tolist():
         some, others = (rows[requests[rows] == number] for rows in (steps, plain))
-        if min(some.size, others.size) < _LEAST_STEPS:
+        if min(some.size, others.size) < _LEAST_STEPS or _changes_n(some, others) < _LEAST_CHANGES:
             continue
         (had, _), (has, _) = _median(keys[some]), _median(keys[others])
         if max(had, has) > _MOST_KEYS * min(had, has):
@@ -206,6 +220,12 @@ def _ratios(
         )
         ratio = own / other
         yield ratio, ratio * float(np.hypot(own_error / own, other_error / other)), some.size
+
+
+def _changes_n(some: IntArray, others: IntArray) -> int:
+    """Return how often steps of one kind follow those of another, in order of time."""
+    kinds = np.repeat((0, 1), (some.size, others.size))[np.argsort(np.concatenate((some, others)))]
+    return int(np.count_nonzero(np.diff(kinds)))
 
 
 def _median(values: IntArray) -> tuple[float, float]:

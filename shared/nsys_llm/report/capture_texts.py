@@ -39,6 +39,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "lost_work": Kind(limits=True, follows="what looks idle there may be none"),
     "unawaited_work": Kind(limits=False, follows="this process is left out of all numbers"),
     "broken_times": Kind(limits=True, follows="these operations are left out"),
+    "whole_graphs": Kind(limits=True, follows="the kernels in them are not seen"),
     "unknown_table": Kind(limits=True, follows="its contents are left out"),
     "page_migrations": Kind(limits=False, follows="no call launches them"),
     "cut_work": Kind(limits=False, follows="their work is left out"),
@@ -169,6 +170,20 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Sums and counts lack these operations. Record again, with a newer Nsight "
         "Systems if possible.",
+        tables=("capture",),
+    ),
+    Rule(
+        "whole_graphs",
+        scope="run",
+        kind=CAPTURE,
+        title="{count_n:CUDA graph} {count_n:=was|were} traced as a whole: the kernels in "
+        "{count_n:=it|them} are not recorded",
+        details="{names}: no recipe sees these kernels.",
+        threshold="`nsys-llm check` finds 1 CUDA graph or more that was traced as a whole",
+        source=OURS,
+        recommendation="Record a few steps with the nodes of graphs. This makes them 30 to 60 % "
+        "longer.",
+        record="--cuda-graph-trace=node",
         tables=("capture",),
     ),
     Rule(

@@ -15,6 +15,7 @@ from nsys_llm.manifest.manifest import checked_reads, common_facts
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, expand_inputs, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.profile.tables import Trace
 from nsys_llm.report.capture_findings import capture_findings
 from nsys_llm.report.capture_summary import capture_facts
 from nsys_llm.report.capture_table import capture_rows, is_limited
@@ -30,6 +31,7 @@ from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
 from nsys_llm.trace.rank_sets import number_sides
 from nsys_llm.trace.selection import gpu_processes, used_devices
 from nsys_llm.trace.sound_rows import recorded_ns
+from nsys_llm.trace.statements import Statement
 from nsys_llm.view.text import unquoted
 
 _TABLE: Final = "capture"
@@ -83,9 +85,15 @@ def _outcome(profile: ProfileInput, export_dir: str | None) -> ProfileOutcome:
         facts,
         tuple(RankOutcome(key, used_devices(trace, key.global_pid), (), ()) for key in keys),
         tuple(sorted(trace.absent)),
-        statements=profile_statements(trace, facts),
+        statements=(*profile_statements(trace, facts), *_whole_graphs(trace)),
         recorded_ns=recorded_ns(trace),
     )
+
+
+def _whole_graphs(trace: Trace) -> Iterator[Statement]:
+    """Count the CUDA graphs of which no kernel is recorded; recipes show the time they take."""
+    if graphs_n := len(trace.tables.get("graph_traces", ())):
+        yield Statement("whole_graphs", graphs_n)
 
 
 def _joined(parts: Sequence[_Outcomes]) -> _Outcomes:
@@ -116,7 +124,7 @@ def _lines(outcomes: _Outcomes, ranks: Sequence[Rank], tables: Tables) -> Iterat
     found = capture_findings(tables)
     yield ""
     if not found:
-        yield "This capture shows nothing missing."
+        yield "This capture shows no missing work. An overview lists what was not traced."
     for finding in found:
         yield from _finding_lines(finding)
 

@@ -20,7 +20,7 @@ from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.view.choice import holding, ordered, require_column
 from nsys_llm.view.tables import Field, cells, headings
-from nsys_llm.view.text import format_value
+from nsys_llm.view.text import counted, format_value
 
 #: More are in the parquet file; what is shown stays bounded.
 _MOST_ROWS: Final = 1_000
@@ -113,9 +113,7 @@ def finding_of(result: Result, number: int) -> dict[str, Any]:
         UsageError: There is none of that number.
     """
     if not 1 <= number <= len(result.findings):
-        raise UsageError(
-            f"{result.folder}: there is no finding {number} of {len(result.findings)}."
-        )
+        raise UsageError(f"{result.folder}: no finding {number}; there are {len(result.findings)}.")
     return result.findings[number - 1]
 
 
@@ -240,7 +238,10 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
         for row in cells(frame, fields, columns, rows_n, length=_CELL_LENGTH)
     ]
     lines = aligned([headings(fields, columns), *rows])
-    return [*lines, chosen.why_empty or f"{len(frame):,} rows"]
+    counts = counted(len(frame), "row")
+    if rows_n < len(frame):
+        counts = f"{rows_n:,} of {counts}"
+    return [*lines, chosen.why_empty or counts]
 
 
 def _of_part(result: Result, what: str) -> tuple[Result, str]:

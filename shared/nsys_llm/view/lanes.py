@@ -95,7 +95,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         "hovermode": "closest",
         "xaxis": {
             **axis(start, unit),
-            "title": axis_title(f"since the begin ({unit})"),
+            "title": axis_title(f"since the start ({unit})"),
             "range": [0, whole],
         },
         "yaxis": {

@@ -73,7 +73,7 @@ def strip(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         "hovermode": "closest",
         "xaxis": {
             **axis(start, unit),
-            "title": axis_title(f"since the begin ({unit})"),
+            "title": axis_title(f"since the start ({unit})"),
             "range": [0, max(filter(None, values[:rows_n]), default=0.0)],
         },
         "yaxis": {**lane_axis(lanes), "range": [len(lanes) - 0.4, -0.6], "fixedrange": True},
