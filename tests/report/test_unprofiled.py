@@ -124,14 +124,12 @@ def test_a_length_that_no_step_has_is_ignored_and_said(tmp_path, odd_ns, step, s
     path = written(job(4_000, 2_000, odd_ns=odd_ns), tmp_path, "profiled")
     done = run(
         *("--input", path, "--output", tmp_path / "o", "--unprofiled-step", step),
-        recipe="step_budget",
+        recipe="llm_overview",
     )
+    assert f"trust --unprofiled-step {said}" in " ".join(" ".join(done.printed).split())
     assert f"`--unprofiled-step` {said}" in (tmp_path / "o" / "report.md").read_text()
-    assert f"`--unprofiled-step` {said}" in " ".join(" ".join(done.printed).split())
-    tables, plain = (
-        quick("step_budget", path, "--unprofiled-step", step),
-        quick("step_budget", path),
-    )
+    tables = quick("step_budget", path, "--unprofiled-step", step)
+    plain = quick("step_budget", path)
     assert tables["wall"]["unprofiled_ns"].isna().all()
     columns = ["rule", "title", "gain_ns"]
     assert tables["findings"][columns].equals(plain["findings"][columns])
