@@ -77,7 +77,7 @@ class Cluster:
 
 def test_what_a_worker_of_another_version_raises_is_told_as_that():
     # It came after the first look, and its functions take other arguments.
-    said = r"tcp://node7:1 has nsys-llm-recipes 0\.0\.1, and this"
+    said = r"tcp://node7:1 has nsys-llm-recipes 0\.0\.1, but this"
     with pytest.raises(UsageError, match=said), DaskErrors(Cluster("0.0.1")):
         raise TypeError("map_profiles() got an unexpected keyword argument")
     with pytest.raises(TypeError, match="of our own"), DaskErrors(Cluster(__version__)):

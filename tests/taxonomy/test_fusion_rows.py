@@ -38,6 +38,15 @@ def test_a_sequence_that_holds_another_one_is_looked_for_first():
     [
         ("void vllm::rms_norm_kernel<c10::BFloat16, (int)8, (int)2>(T1 *, const T1 *)", "norm"),
         ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_1", "norm"),
+        ("triton_per_fused_add_native_layer_norm_3", "layer_norm"),
+        ("void vllm::layer_norm_kernel<c10::BFloat16>(T1 *)", "layer_norm"),
+        (
+            "void at::native::vectorized_layer_norm_kernel<c10::BFloat16, float, (bool)0>",
+            "layer_norm",
+        ),
+        ("void at::native::vectorized_layer_norm_kernel<c10::BFloat16, float, (bool)1>", "norm"),
+        ("_chunk_scan_fwd_kernel", "attention"),
+        ("_causal_conv1d_update_kernel", None),
         ("triton_poi_fused_mul_silu_slice_1", "activation"),
         ("void <unnamed>::fused_qknorm_warp<(long)128, (bool)1, __nv_bfloat16>(T1)", "norm"),
         ("void vllm::cvt_fp16_to_fp4<__nv_bfloat16, (bool)0>(int)", "quantization"),
@@ -48,6 +57,7 @@ def test_a_sequence_that_holds_another_one_is_looked_for_first():
         ("_silu_and_mul_post_quant_kernel", None),
         ("void tensorrt_llm::kernels::fusedQKNormRopeKernel<(int)128, (bool)1>(T1)", None),
         ("void at::native::vectorized_elementwise_kernel<(int)4>(int)", None),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_TNT", "product"),
     ],
 )
 def test_kernels_are_the_elements_that_their_names_say(name, element):
@@ -58,12 +68,15 @@ def test_kernels_are_the_elements_that_their_names_say(name, element):
     ("name", "ids"),
     [
         ("void vllm::fused_add_rms_norm_static_fp8_quant_kernel<c10::BFloat16, (int)8>(T1 *)",
-         {"norm_quantization"}),
+         {"norm_quantization", "layer_norm_quantization"}),
         ("void vllm::act_and_mul_quant_kernel<c10::BFloat16, vllm::silu_kernel>(T1 *)",
          {"activation_quantization"}),
         ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<8>",
-         {"all_reduce_norm", "all_reduce_norm_quantization"}),
+         {"all_reduce_norm", "all_reduce_norm_quantization", "all_reduce_layer_norm",
+          "all_reduce_layer_norm_quantization"}),
         ("void vllm::fusedQKNormRopeKernel<(int)128, (bool)1>(T1)", {"norms_rope", "norm_rope"}),
+        # Its norms are not those of queries and keys.
+        ("void flash_mla_sm90::flash_fwd_splitkv_mla_kernel<int>(P)", {"norms_rope", "norm_rope"}),
         ("void applyBiasRopeUpdateKVCacheV2<__nv_bfloat16>(T1)", {"rope_kv_write"}),
         ("void vllm::rms_norm_kernel<c10::BFloat16>(T1)", set()),
     ],

@@ -14,7 +14,7 @@ from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record, grouped, records
 from nsys_llm.report.walls import Gpu, Walls, span_of
 from nsys_llm.taxonomy.categories import UNMATCHED
-from nsys_llm.taxonomy.fusions import Fusion, load_fusions
+from nsys_llm.taxonomy.fusions import EACH_SHARE, Fusion, load_fusions
 from nsys_llm.taxonomy.kernel_levers import KernelLever, load_kernel_levers
 from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
 from nsys_llm.view.text import format_ns, quoted, shortened
@@ -129,9 +129,12 @@ def _fusion_finding(
     of, span = partial(claim, tables, **where), span_of(tables, gpu)
     flag = fusion.flags.get(engine or "")
     gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
-    if flag is not None and not flag.fits(gpus.get(most["file"]), most["last"]):
+    if flag is not None and not flag.fits(gpus.get(most["file"]), most["first"], most["last"]):
         flag = None
     named = None if flag is None else flag.flag
+    each = most["layers_n"] >= EACH_SHARE * most["attentions_n"]
+    attentions = of("attentions_n", "fusions", "attentions_n", "cell")
+    part = of("layers_pct", "fusions", "layers_n", "cell", attentions)
     return RULES["fusible_kernels"].finding(
         case="flag" if named else None,
         cause=Cause("kernels", detail=fusion.id),
@@ -143,8 +146,12 @@ def _fusion_finding(
             of("saved_ns", "fusions", "saved_ns"),
             of("share_pct", "fusions", "saved_ns", "sum", span),
             span,
+            *(() if each else (part, attentions)),
         ),
         fields={
+            "each": "each layer" if each else None,
+            **({"layers_pct": None} if each else {}),
+            "beyond": fusion.beyond,
             "whats": f"{fusion.what[0].upper()}{fusion.what[1:]}",
             "first": quoted(shortened(most["first"])),
             "last": quoted(shortened(most["last"])),

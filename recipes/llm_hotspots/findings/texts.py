@@ -251,20 +251,21 @@ RULES: Final = rules_by_id(
     Rule(
         "fusible_kernels",
         scope="device",
-        title="{whats} in each layer could be one kernel: at most {share_pct} of the time",
+        title="{whats} in [{each}][{layers_pct} of the layers] could be one kernel: at most "
+        "{share_pct} of the time[, not counting {beyond}]",
         details="They follow each other {sequences_n} times on GPU {device_id} of rank {rank}: "
         "{time_ns}, and {gaps_ns} between them, of {span_ns}. Most of it: {first}, then {last}. "
-        "One kernel saves {saved_ns} at most.",
-        threshold=f"a sequence that engines fuse, at least {LAYERS_SHARE:g} times per attention "
-        f"launch and {LEAST_N} times in all, and the run has no kernel that does all of it; "
+        "One kernel saves {saved_ns} at most[, not counting {beyond}].",
+        threshold=f"a sequence that engines fuse, in at least {100 * LAYERS_SHARE:g} % of the "
+        f"layers and {LEAST_N} times in all, and the run has no kernel that does all of it; "
         f"{GAIN}",
         source="the pull request that each names; the upper bound: this project",
         recommendation="Use a kernel that does all of it (FlashInfer, TensorRT-LLM, "
         "torch.compile). [This engine has no flag for it: {source}.]",
         cases={
             "flag": Case(
-                title="{whats} in each layer could be one kernel ({flag}): at most {share_pct} "
-                "of the time",
+                title="{whats} in [{each}][{layers_pct} of the layers] could be one kernel "
+                "({flag}): at most {share_pct} of the time[, not counting {beyond}]",
                 recommendation="Set {flag:quoted}[ ({since})] and measure it: {slower}. Source of "
                 "the flag: {source}.",
             )

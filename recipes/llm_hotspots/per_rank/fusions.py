@@ -1,4 +1,4 @@
-"""Kernels that follow each other in one stream in each layer, and could be one."""
+"""Kernels that follow each other in one stream in most layers, and could be one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nsys_llm.taxonomy.fusions import (
     ATTENTION,
     LAYERS_SHARE,
     LEAST_N,
+    PRODUCT,
     Fusion,
     element_of,
     load_fusions,
@@ -34,6 +35,7 @@ class FusionRow:
     last: str
     sequences_n: int
     attentions_n: int
+    layers_n: int
     time_ns: int
     gaps_ns: int
     saved_ns: int
@@ -55,7 +57,7 @@ class _ByStream:
 
 
 def map_fusions(view: RankView, names: KernelNames) -> tuple[FusionRow, ...]:
-    """Return the sequences that a rank has in each layer, in the order of the data."""
+    """Return the sequences that a rank has in half of its layers, in the order of the data."""
     of_pair = [element_of(full) for _, full in names.pairs]
     elements = sorted({element for element in of_pair if element})
     wanted = [item for item in load_fusions().values() if {*item.sequence} <= {*elements}]
@@ -64,7 +66,7 @@ def map_fusions(view: RankView, names: KernelNames) -> tuple[FusionRow, ...]:
     code = np.array([elements.index(some) if some else -1 for some in of_pair], dtype=np.int64)
     streams, rows = _streams(view, names, code[names.source]), list[FusionRow]()
     taken = np.zeros(streams.row.size, dtype=bool)
-    layers = streams.row[streams.element == elements.index(ATTENTION)]
+    layers = _layers(streams, elements)
     for fusion in wanted:
         first = _places(streams, [elements.index(name) for name in fusion.sequence], taken)
         for step in range(len(fusion.sequence)):
@@ -85,6 +87,16 @@ def _streams(view: RankView, names: KernelNames, element: IntArray) -> _ByStream
     return _ByStream(row, stream[row], element[row])
 
 
+def _layers(streams: _ByStream, elements: list[str]) -> IntArray:
+    """Return the rows of attention that have a product between them and the one before."""
+    products = [elements.index(PRODUCT)] if PRODUCT in elements else []
+    at = np.flatnonzero(streams.element == elements.index(ATTENTION))
+    before = np.cumsum(np.isin(streams.element, products))[at]
+    return streams.row[at][
+        (np.diff(before, prepend=-1) != 0) | (np.diff(streams.stream[at], prepend=-1) != 0)
+    ]
+
+
 def _places(streams: _ByStream, wanted: list[int], taken: npt.NDArray[np.bool_]) -> IntArray:
     """Return where a sequence begins in which no kernel is taken; no two of them overlap."""
     last_n = max(streams.row.size - len(wanted) + 1, 0)
@@ -103,7 +115,7 @@ def _rows(
 
     Args:
         at: Shape (sequences, kernels), rows of the table.
-        layers: Those of attention.
+        layers: Those with which the attention of a layer begins.
     """
     kernels = view.trace.tables["kernels"]
     starts, ends, device = kernels["start_ns"][at], kernels["end_ns"][at], kernels["device_id"]
@@ -114,8 +126,10 @@ def _rows(
     first, group = distinct_rows([of, names.name[at[:, 0]], names.name[at[:, -1]]])
     for number, ends_of in enumerate(at[first][:, [0, -1]].tolist()):
         device_id, some = int(device[ends_of[0]]), group == number
-        layers_n, all_n = (int((ids == device_id).sum()) for ids in (device[layers], of))
-        if all_n < max(LAYERS_SHARE * layers_n, LEAST_N):
+        begins = np.sort(kernels["start_ns"][layers[device[layers] == device_id]])
+        between = np.searchsorted(begins, starts[of == device_id, 0])
+        layers_n = min(np.unique(between).size, begins.size)
+        if between.size < LEAST_N or layers_n < LAYERS_SHARE * begins.size:
             continue
         n, moved_ns = int(some.sum()), int(time_ns[some].sum())
         # A gap that waits for the host is no launch's.
@@ -126,7 +140,8 @@ def _rows(
             first=names.shown[int(names.name[ends_of[0]])],
             last=names.shown[int(names.name[ends_of[1]])],
             sequences_n=n,
-            attentions_n=layers_n,
+            attentions_n=begins.size,
+            layers_n=layers_n,
             time_ns=moved_ns,
             gaps_ns=launch_ns,
             saved_ns=round(fusion.share * moved_ns) + launch_ns,

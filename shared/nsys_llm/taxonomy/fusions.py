@@ -13,8 +13,11 @@ from nsys_llm.taxonomy.data_files import data_file
 
 #: The element that no sequence has: of each layer.
 ATTENTION: Final = "attention"
-#: Sequences for each launch of attention, of which a layer has one or two, and in all; ours.
+#: One is between the attention of two layers.
+PRODUCT: Final = "product"
+#: Part of the layers with a sequence, from which on it is in each, and sequences in all; ours.
 LAYERS_SHARE: Final = 0.5
+EACH_SHARE: Final = 0.8
 LEAST_N: Final = 4
 
 
@@ -27,7 +30,7 @@ class FusionFlag:
         since: Versions, models and GPUs, in words.
         slower: Where it was no gain, in words.
         gpus: Found in the name of a GPU on which it works; None: on all.
-        never: Found in the name of a last kernel that it does not fuse.
+        only: Found in the lines of the first kernel, the last and the GPU where it works.
     """
 
     flag: str | None
@@ -35,12 +38,12 @@ class FusionFlag:
     since: str | None = None
     slower: str | None = None
     gpus: str | None = None
-    never: str | None = None
+    only: str | None = None
 
-    def fits(self, gpu: str | None, last: str) -> bool:
-        """Return whether it works on a GPU, by name if that is recorded, for a last kernel."""
+    def fits(self, gpu: str | None, first: str, last: str) -> bool:
+        """Return whether it works on a GPU, by name if that is recorded, for these kernels."""
         there = gpu is None or self.gpus is None or re.search(self.gpus, gpu)
-        return bool(there) and not (self.never and re.search(self.never, last))
+        return bool(there and re.search(self.only or "", f"{first}\n{last}\n{gpu or ''}"))
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Fusion:
         saved: Bytes of them that fusing leaves out.
         fused: Found in what is known of a kernel that does all of it at once.
         flags: By engine.
+        beyond: What one kernel gains besides.
     """
 
     id: str
@@ -63,6 +67,7 @@ class Fusion:
     saved: int
     fused: str
     flags: Mapping[str, FusionFlag]
+    beyond: str | None = None
 
     @property
     def share(self) -> float:

@@ -192,7 +192,7 @@ def test_the_gain_of_microbatches_is_of_the_gpu_that_sets_the_pace(tmp_path):
     assert bubbles[1] > 1.5 * bubbles[0]
     bubble = tables["findings"].set_index("rule").loc["pipeline_bubble"]
     assert (bubble["rank"], bubble["bound_ns"]) == (0, bubbles[0])
-    assert "Stage 0 (rank 0) has most to compute" in bubble["details"]
+    assert "Stage 0 (rank 0) computes most" in bubble["details"]
 
 
 @pytest.mark.slow

@@ -17,6 +17,10 @@ QUANT = "void vllm::dynamic_per_token_scaled_fp8_quant_kernel_strided<c10::BFloa
 FOREIGN_NORM = "void flashinfer::norm::FusedAddRMSNormKernel<(unsigned int)8, __nv_bfloat16>(T1 *)"
 FOREIGN_QUANT = "void per_token_group_quant_8bit_kernel<c10::BFloat16, c10::Float8_e4m3fn>(T1 *)"
 FP4_QUANT = "void vllm::cvt_fp16_to_fp4<__nv_bfloat16, (bool)0>(int)"
+INT8_QUANT = "void vllm::dynamic_scaled_int8_quant_kernel<c10::BFloat16, float>(const T1 *)"
+STATIC_QUANT = "void vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(T1 *)"
+LAYER_NORM = "void vllm::layer_norm_kernel<c10::BFloat16>(T1 *)"
+GELU = "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::gelu_tanh_kernel, true>(T1 *)"
 SILU = "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel, true>(T1 *)"
 ROPE = "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(const long *)"
 WRITE = "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16>(const T1 *)"
@@ -26,6 +30,8 @@ FUSED_REDUCE = (
 )
 SGLANG = "write_req_to_token_pool_triton"
 ATTENTION = "kernel_unified_attention_2d"
+LATENT_ATTENTION = "void flash_mla_sm90::flash_fwd_splitkv_mla_kernel<int>(P)"
+SCAN = "_selective_scan_update_kernel"
 FOREIGN_ATTENTION = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128>>(P)"
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_TNT"
 STEPS_N, LAYERS_N, GAP_NS = 6, 5, 1_000
@@ -133,6 +139,7 @@ def test_kernels_of_two_streams_do_not_follow_each_other(tmp_path):
         ),
         (((REDUCE, 20), (NORM, 8)), {"all_reduce_norm": 4_000 + GAP_NS}),
         (((FUSED_REDUCE, 20), (NORM, 8)), {}),
+        (((LAYER_NORM, 4), (QUANT, 3)), {"layer_norm_quantization": 4_000 + GAP_NS}),
         (((SILU, 6), (QUANT, 3)), {"activation_quantization": 4_000 + GAP_NS}),
         (((NORM, 2), (NORM, 2), (ROPE, 4), (WRITE, 2)), {"norms_rope": 2_667 + 2 * GAP_NS}),
         (((ROPE, 4), (WRITE, 4)), {"rope_kv_write": 2_000 + GAP_NS}),
@@ -151,11 +158,37 @@ def test_each_sequence_saves_the_bytes_between_its_kernels(tmp_path, layer, expe
         ("NVIDIA A100-SXM4-80GB", ((REDUCE, 20), (NORM, 8)), False),
         ("NVIDIA A100-SXM4-80GB", ((NORM, 4), (QUANT, 3)), True),
         ("NVIDIA B200", ((NORM, 4), (FP4_QUANT, 3)), False),
+        (None, ((NORM, 4), (INT8_QUANT, 3)), False),
+        (None, ((NORM, 4), (FOREIGN_QUANT, 3)), True),
+        # Of norms, the flags are for RMS norms.
+        (None, ((LAYER_NORM, 4), (QUANT, 3)), False),
+        ("NVIDIA H100 80GB HBM3", ((REDUCE, 20), (LAYER_NORM, 8)), False),
+        ("NVIDIA H100 80GB HBM3", ((REDUCE, 20), (LAYER_NORM, 8), (QUANT, 3)), False),
+        # Of activations, for SiLU with a known scale, or one of each block.
+        (None, ((SILU, 4), (STATIC_QUANT, 3)), True),
+        (None, ((SILU, 4), (FOREIGN_QUANT, 3)), True),
+        (None, ((SILU, 4), (QUANT, 3)), False),
+        (None, ((SILU, 4), (INT8_QUANT, 3)), False),
+        (None, ((GELU, 4), (STATIC_QUANT, 3)), False),
+        (None, ((SILU, 4), (FP4_QUANT, 3)), True),
+        ("NVIDIA B200", ((SILU, 4), (FP4_QUANT, 3)), True),
+        ("NVIDIA H100 80GB HBM3", ((SILU, 4), (FP4_QUANT, 3)), False),
     ],
 )
 def test_a_flag_that_does_nothing_here_is_not_named(tmp_path, gpu, layer, named):
     (finding,) = found(written(tmp_path, *layer, gpu=gpu))[0].values()
     assert ("pass_config" in finding.title + finding.recommendation) is named
+
+
+def test_norms_of_latent_attention_are_none_of_queries_and_keys(tmp_path):
+    layer, once = ((NORM, 2), (NORM, 2), (ROPE, 4)), ((WRITE, 1),)
+    assert found(written(tmp_path, *layer, once=once, attention=LATENT_ATTENTION))[0] == {}
+
+
+def test_what_a_faster_all_reduce_gains_is_said_to_be_in_no_bound(tmp_path):
+    (finding,) = found(written(tmp_path, (REDUCE, 20), (NORM, 8)))[0].values()
+    assert finding.title.endswith("% of the time, not counting a faster all-reduce")
+    assert finding.details.endswith("at most, not counting a faster all-reduce.")
 
 
 def test_an_engine_that_has_no_flag_on_these_gpus_is_said_so(tmp_path):
@@ -166,11 +199,35 @@ def test_an_engine_that_has_no_flag_on_these_gpus_is_said_so(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("sequences_n", "fires"), [(5, True), (4, False)])
-def test_mixed_batches_have_two_kernels_of_attention_a_layer(tmp_path, sequences_n, fires):
-    kernels = [ATTENTION] * 10 + [NORM, QUANT] * sequences_n
+@pytest.mark.parametrize(
+    ("fused_n", "other", "said"),
+    [
+        (8, ATTENTION, "in each layer could"),
+        (7, ATTENTION, "in each layer could"),
+        (6, ATTENTION, "in 75.0 % of the layers could"),
+        (4, ATTENTION, "in 50.0 % of the layers could"),
+        (3, ATTENTION, None),
+        # Hybrid models have layers without attention.
+        (4, SCAN, "in 50.0 % of the layers could"),
+        (2, SCAN, None),
+    ],
+)
+def test_some_layers_are_not_each_layer(tmp_path, fused_n, other, said):
+    # Many sequences in one layer are of one layer.
+    layers = [[*[NORM, QUANT] * 2, GEMM, ATTENTION, GEMM]] * fused_n
+    layers += [[GEMM, other, GEMM]] * (8 - fused_n)
+    kernels = [name for layer in layers * 5 for name in layer]
     tables = quick("llm_hotspots", straight(tmp_path, kernels))
-    assert tables["fusions"].empty is not fires
+    titles = [item.title for item in fusion_findings(tables)]
+    assert [said in title for title in titles] == ([True] if said else [])
+
+
+def test_mixed_batches_have_two_kernels_of_attention_a_layer(tmp_path):
+    tables = quick(
+        "llm_hotspots", straight(tmp_path, [NORM, QUANT, GEMM, ATTENTION, WRITE, ATTENTION] * 5)
+    )
+    (row,) = tables["fusions"].to_dict("records")
+    assert (row["layers_n"], row["attentions_n"]) == (5, 5)
 
 
 def test_a_gap_that_waits_for_the_host_is_no_launch(tmp_path):
@@ -187,7 +244,7 @@ def test_kernels_in_a_sequence_are_no_unfused_pointwise_kernels_as_well(tmp_path
     tables = quick("llm_hotspots", written(tmp_path, (EAGER_NORM, 4), (QUANT, 3), (EAGER, 9)))
     (general,) = (item for item in lever_findings(tables) if item.rule == "unfused_pointwise")
     assert general.impact_ns == STEPS_N * LAYERS_N * 9_000
-    assert [item.name for item in fusion_findings(tables)] == ["norm_quantization"]
+    assert [item.name for item in fusion_findings(tables)] == ["layer_norm_quantization"]
 
 
 def test_the_gpu_that_has_most_of_it_speaks_for_all(tmp_path):
