@@ -93,8 +93,8 @@ RULES: Final = rules_by_id(
                 "graphs on rank {rank}: they name no part",
                 details="For {annotated_n} of {graph_kernels_n} kernels they contradict the NVTX "
                 "ranges of layers, name a projection, norm or head for attention, or belong to a "
-                "rank with other graphs.[ {others_n:other rank} affected.] The map is taken for that "
-                "of another run or rank.",
+                "rank with other graphs.[ {others_n:other rank} affected.] The map is taken "
+                "for that of another run or rank.",
             ),
         },
     ),
