@@ -24,6 +24,7 @@ class RangeCounts:
     graph_kernels_n: int
     annotated_n: int
     annotation_key: str | None
+    contradicted_n: int
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class RankPhases:
         steps: None where there are none.
         idle: By phase, see the table `phase_idle`.
         missing: Operations in no range, and their time, by kind, before any filter.
-        parts: Kernels by part of the model, see `per_rank/model_parts.py`.
+        parts: Kernels by part of the model, see `per_rank/model_parts.py`; likewise `shared_map`.
     """
 
     phases: ByKey
@@ -45,6 +46,7 @@ class RankPhases:
     missing: Mapping[str, tuple[int, int]]
     marks: RangeCounts
     parts: ByKey
+    shared_map: ByKey
 
 
 @dataclass(frozen=True)

@@ -148,3 +148,18 @@ def test_what_is_no_map_is_said_in_one_line(tmp_path, content, words):
     assert error.value.message.startswith(f"{path}: ")
     assert words in error.value.message
     assert "\n" not in error.value.message
+
+
+@pytest.mark.parametrize("opcode", [b"r\x00\x00\x00\x08", b"p134217728\n"])
+def test_a_pickle_cannot_reserve_memory(tmp_path, opcode):
+    path = written(tmp_path, b"\x80\x02}" + opcode + b".", "large.pkl")
+    with pytest.raises(UsageError, match="object 134217728 is in ") as error:
+        read_annotations([str(path)])
+    assert "\n" not in error.value.message
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.pkl"])
+def test_half_a_character_becomes_a_question_mark(tmp_path, name):
+    content = {str(KEY): [{"name": "layers.0.\ud800x", "stack": [["m\udfff.py", 2]]}]}
+    raw = json.dumps(content).encode() if name.endswith("json") else pickle.dumps(content)
+    assert said(written(tmp_path, raw, name)) == {KEY: ("layers.*.?x", "m?.py:2")}

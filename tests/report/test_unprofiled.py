@@ -14,17 +14,24 @@ from nsys_llm.taxonomy.wall_classes import IDLE
 KERNELS_N, STEPS_N, KERNEL_NS = 20, 30, 10_000
 
 
-def job(gap_ns, cost_ns, kernel_ns=KERNEL_NS):
-    """Return a rank whose host launches each kernel when the one before has ended."""
+def job(gap_ns, cost_ns, kernel_ns=KERNEL_NS, pause_ns=0, odd_ns=None):
+    """Return a rank whose host launches each kernel when the one before has ended.
+
+    Args:
+        pause_ns: At the begin of one step.
+        odd_ns: Of the kernels of every other step.
+    """
     trace, at_ns = TraceBuilder(), 10_000
     for step in range(STEPS_N):
         begin_ns = at_ns
+        at_ns += pause_ns if step == STEPS_N // 2 else 0
+        took_ns = odd_ns if odd_ns and step % 2 else kernel_ns
         for _ in range(KERNELS_N):
             launch = at_ns + gap_ns - 100 + cost_ns - 1_000, at_ns + gap_ns - 100 + cost_ns
             start_ns = at_ns + gap_ns + cost_ns
-            trace.kernel("gemm", start_ns=start_ns, duration_ns=kernel_ns, launch=launch)
-            at_ns = start_ns + kernel_ns
-        trace.nvtx(f"step {step}", begin_ns, at_ns - kernel_ns + 50)
+            trace.kernel("gemm", start_ns=start_ns, duration_ns=took_ns, launch=launch)
+            at_ns = start_ns + took_ns
+        trace.nvtx(f"step {step}", begin_ns, at_ns - took_ns + 50)
     return trace
 
 
@@ -92,6 +99,40 @@ def test_without_the_option_nothing_is_said(tmp_path):
     tables = quick("step_budget", written(job(100, 2_000), tmp_path, "a"))
     assert tables["wall"]["unprofiled_ns"].isna().all()
     assert "unprofiled_step" not in set(tables["findings"]["rule"])
+
+
+@pytest.mark.parametrize("cost_ns", [0, 2_000])
+def test_a_pause_in_one_step_is_no_cost_of_the_profiler(tmp_path, cost_ns):
+    path = written(job(1_500, cost_ns, pause_ns=3_000_000), tmp_path, "profiled")
+    tables = quick("step_budget", path, "--unprofiled-step", f"{KERNELS_N * (KERNEL_NS + 1_500)}ns")
+    taken_ns = times(tables).sum() - times(tables, "unprofiled_ns").sum()
+    assert taken_ns == pytest.approx(STEPS_N * KERNELS_N * cost_ns, rel=0.05)
+    title = tables["findings"].set_index("rule").loc["unprofiled_step", "title"]
+    assert ("no longer" in title) == (cost_ns == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("odd_ns", "step", "said"),
+    [
+        (None, "0", "of 0 ns is ignored: the GPU computes for 200 us in a mean step"),
+        (None, "5", "of 5 ns is ignored: the GPU computes for 200 us in a mean step"),
+        (60_000, "320us", "of 320 us is ignored: steps take "),
+    ],
+)
+def test_a_length_that_no_step_has_is_ignored_and_said(tmp_path, odd_ns, step, said):
+    path = written(job(4_000, 2_000, odd_ns=odd_ns), tmp_path, "profiled")
+    done = run(
+        *("--input", path, "--output", tmp_path / "o", "--unprofiled-step", step),
+        recipe="llm_overview",
+    )
+    assert f"trust --unprofiled-step {said}" in " ".join(" ".join(done.printed).split())
+    assert f"`--unprofiled-step` {said}" in (tmp_path / "o" / "report.md").read_text()
+    tables = quick("step_budget", path, "--unprofiled-step", step)
+    plain = quick("step_budget", path)
+    assert tables["wall"]["unprofiled_ns"].isna().all()
+    columns = ["rule", "title", "gain_ns"]
+    assert tables["findings"][columns].equals(plain["findings"][columns])
 
 
 @pytest.mark.slow

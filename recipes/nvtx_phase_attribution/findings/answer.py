@@ -125,7 +125,7 @@ def caveats(tables: Tables) -> list[str]:
 def headline(tables: Tables) -> list[str]:
     """Return how many kernels of graphs the annotations fit; nothing without any."""
     marks = tables["marks"]
-    rows = marks[marks["annotation_key"].notna()]
+    rows = marks[marks["annotation_key"].notna() & (marks["contradicted_n"] == 0)]
     if rows.empty:
         return []
     share = 100.0 * int(rows["annotated_n"].sum()) / int(rows["graph_kernels_n"].sum())

@@ -32,18 +32,21 @@ def _few_annotated(tables: Tables) -> list[Finding]:
     marks = tables["marks"]
     given = marks[marks["annotation_key"].notna()]
     share = given["annotated_n"] / given["graph_kernels_n"]
-    few = given[share < LEAST_JOINED]
-    if few.empty:
+    few, odd = given[share < LEAST_JOINED], given[given["contradicted_n"] > 0]
+    if few.empty and odd.empty:
         return []
-    rank = int(few.loc[share[few.index].idxmin(), "rank"])
+    case = "contradicted" if few.empty else None
+    few, column = (odd, "contradicted_n") if few.empty else (few, "annotated_n")
+    rank = int(few.iloc[0]["rank"] if case else few.loc[share[few.index].idxmin(), "rank"])
     of = partial(claim, tables, rank=rank)
     kernels = of("graph_kernels_n", "marks", "graph_kernels_n")
     return [
         RULES["few_annotated"].finding(
             evidence=(
-                of("annotated_pct", "marks", "annotated_n", "sum", kernels),
-                *(of("annotated_n", "marks", "annotated_n"), kernels),
+                of("annotated_pct", "marks", column, "sum", kernels),
+                *(of("annotated_n", "marks", column), kernels),
             ),
+            case=case,
             ranks=(rank, *(int(other) for other in few["rank"] if other != rank)),
             rank=rank,
         )

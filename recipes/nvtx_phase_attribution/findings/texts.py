@@ -87,6 +87,16 @@ RULES: Final = rules_by_id(
         "instantiated, and mark all that is captured: ids of graphs and nodes hold for one "
         "process. Give each rank its file, named by the rank (rank3.json).",
         tables=("marks",),
+        cases={
+            "contradicted": Case(
+                title="The annotations cannot be right for {annotated_pct} of the kernels in CUDA "
+                "graphs on rank {rank}: they name no part",
+                details="For {annotated_n} of {graph_kernels_n} kernels they contradict the NVTX "
+                "ranges of layers, name a projection, norm or head for attention, or belong to a "
+                "rank with other graphs.[ {others_n:other rank} affected.] The map is taken "
+                "for that of another run or rank.",
+            ),
+        },
     ),
     Rule(
         "idle_before_phase",

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.graph_annotations import GraphAnnotations
-from nsys_llm.numeric.grouping import begins_group, distinct_rows, joined, position_in_group
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.grouping import (
+    begins_group,
+    distinct_codes,
+    distinct_rows,
+    joined,
+    position_in_group,
+)
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.model_parts import LEAST_JOINED
+from nsys_llm.taxonomy.categories import RuleSet
+from nsys_llm.taxonomy.fusions import ATTENTION
+from nsys_llm.taxonomy.model_parts import (
+    BACKWARD,
+    LEAST_JOINED,
+    MOST_ODD,
+    WITHOUT_ATTENTION,
+    is_among,
+)
 from nsys_llm.trace.identity import rank_in_file_name
 
 #: Ways in which a key is made, in the order in which they are tried.
 KEYS: Final = ("graphNodeId", "graphId", "graphExecId")
 #: Executable graphs of one graph that are looked at.
 _MOST_EXECS: Final = 16
+#: Categories of which the size of the batch decides which module runs which kernel.
+_PRODUCTS: Final = ("gemm", "gemv")
 _LOW: Final = np.int64(0xFFFFFFFF)
 _SHIFT: Final = np.int64(32)
 #: What entries of one key contradict each other in.
@@ -68,6 +86,65 @@ def annotated(
             return AnnotatedNodes(texts, code, found[-1][0], key)
     most_n, key, _ = max(found, key=lambda item: item[0])
     return AnnotatedNodes(texts, np.full((2, len(nodes)), -1, dtype=np.int64), most_n, key)
+
+
+def contradicted_n(
+    names: Sequence[str],
+    name: IntArray,
+    texts: Sequence[str],
+    known: IntArray,
+    in_graph: IntArray,
+    part: IntArray,
+    rules: RuleSet,
+) -> int:
+    """Return how many annotated kernels run elsewhere, 0 where they are too few to refuse a map.
+
+    Args:
+        name: Shape (kernels,), codes of names; likewise `known`, of the parts by ranges, or -1.
+        part: Shape (kernels in graphs,), of the annotated parts, or -1.
+    """
+    shown: dict[int, set[str]] = {}
+    for code, place in _pairs(name, known):
+        shown.setdefault(code, set()).add(texts[place])
+    every = set[str]().union(*shown.values())
+    known_n = odd_n = attention_n = misplaced_n = both_n = 0
+    for (code, place), kernels_n in _pairs(name[in_graph], part).items():
+        text, category = texts[place], rules.classify(names[code]).category
+        is_known = category not in _PRODUCTS and code in shown and is_among(text, every)
+        odd = is_known and not is_among(text, shown[code])
+        no_attention = WITHOUT_ATTENTION.search(text.removesuffix(BACKWARD)) is not None
+        misplaced = category == ATTENTION and no_attention
+        known_n += kernels_n * is_known
+        odd_n += kernels_n * odd
+        attention_n += kernels_n * (category == ATTENTION)
+        misplaced_n += kernels_n * misplaced
+        both_n += kernels_n * (odd or misplaced)
+    is_other = odd_n > MOST_ODD * known_n or 2 * misplaced_n > attention_n
+    return both_n if is_other else 0
+
+
+def _pairs(name: IntArray, part: IntArray) -> dict[tuple[int, int], int]:
+    """Return how often each name is in each part."""
+    rows = np.flatnonzero(part >= 0)
+    if not rows.size:
+        return {}
+    first, pair = distinct_rows([name[rows], part[rows]])
+    keys = zip(name[rows[first]].tolist(), part[rows[first]].tolist(), strict=True)
+    return dict(zip(keys, np.bincount(pair).tolist(), strict=True))
+
+
+def graph_kernels(nodes: Table, names: Sequence[str], name: IntArray) -> ByKey:
+    """Count kernels by graph and a digest of what its nodes run; `name` has their codes."""
+    node_id, graph_id = nodes["graph_node_id"], nodes["graph_id"]
+    graph = np.where(graph_id != NULL_INT, graph_id, node_id >> _SHIFT)
+    digests: dict[int, Any] = {}
+    first, _ = distinct_rows([graph, node_id & _LOW, name])
+    for at in first.tolist():
+        digest = digests.setdefault(int(graph[at]), hashlib.sha256())
+        digest.update(f"{node_id[at] & _LOW} {names[name[at]]}\n".encode(errors="replace"))
+    used, code = distinct_codes(graph)
+    keys = [(str(key), digests[key].hexdigest()) for key in used.tolist()]
+    return ByKey.of(keys, {"kernels_n": np.bincount(code, minlength=used.size)})
 
 
 def _merged(files: Sequence[GraphAnnotations]) -> tuple[tuple[str, ...], IntArray, _Codes]:

@@ -8,7 +8,7 @@ outside of graphs, as in the warm-up ahead of a capture. The last is inferred.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,11 +20,14 @@ from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.model_parts import is_part_word, part_of_range
+from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.graph_nodes import NodeCaptures, is_graph_node
+from nsys_llm.trace.identity import rank_in_file_name
 from nsys_llm.trace.rank_trace import GRAPH_NODE_TABLES, RankTrace
 
-from .annotated import annotated
+from .annotated import annotated, contradicted_n, graph_kernels
 from .rank_ops import KERNEL_TABLE, RankOps
 
 #: How a part was found, by code.
@@ -45,12 +48,15 @@ class RankParts:
         sums: By device, name, demangled name, part, source and how it was found, "" for none; see
             the table `model_parts`.
         graph_kernels_n: See the table `marks`, as of the others.
+        shared_map: Kernels by executable graph and what it runs, if a file for all ranks names any.
     """
 
     sums: ByKey = field(default_factory=ByKey)
     graph_kernels_n: int = 0
     annotated_n: int = 0
     annotation_key: str | None = None
+    contradicted_n: int = 0
+    shared_map: ByKey = field(default_factory=ByKey)
 
 
 @dataclass
@@ -74,13 +80,8 @@ def map_parts(view: RankView, ops: RankOps) -> RankParts:
     in_graph = np.flatnonzero(is_graph_node(kernels))
     found = _by_ranges(trace, ops, kernels, in_graph)
     _infer(found, kernels, in_graph)
-    annotated_n, key = _annotate(found, view.options, view.key.path, trace, in_graph)
-    return RankParts(
-        sums=_sums(ops, found),
-        graph_kernels_n=in_graph.size,
-        annotated_n=annotated_n,
-        annotation_key=key,
-    )
+    mapped = _annotate(found, view.options, view.key.path, trace, in_graph)
+    return replace(mapped, sums=_sums(ops, found), graph_kernels_n=in_graph.size)
 
 
 def _by_ranges(trace: RankTrace, ops: RankOps, kernels: Table, in_graph: IntArray) -> _Found:
@@ -173,22 +174,31 @@ def _like(name: IntArray, lane: IntArray, reach: int, names_n: int) -> IntArray:
 
 def _annotate(
     found: _Found, options: Mapping[str, Any], profile: str, trace: RankTrace, in_graph: IntArray
-) -> tuple[int, str | None]:
-    """Take annotations ahead of all else; return how many kernels have one, and by which key."""
+) -> RankParts:
+    """Take annotations ahead of all else that they do not contradict; return what they fit."""
     files = options.get("graph_annotations")
     if not files or not in_graph.size:
-        return 0, None
-    nodes = trace.unfiltered[KERNEL_TABLE].take(in_graph)
+        return RankParts()
+    kernels = trace.unfiltered[KERNEL_TABLE]
+    nodes = kernels.take(in_graph)
     known = annotated(files, profile, nodes, trace.tables.get(_OLD_GRAPHS))
     code = np.where(known.code < 0, -1, known.code + len(found.texts))
     if options["anonymize"]:
         code[1] = -1  # a line names a file
     found.texts.extend(known.texts)
+    names, name = coded_names(kernels["demangled_name_id"], trace.strings)
+    rules = rules_for(names, options["engine"])
+    odd_n = contradicted_n(names, name, found.texts, found.part, in_graph, code[0], rules)
+    fit = RankParts(annotated_n=known.found_n, annotation_key=known.key, contradicted_n=odd_n)
+    if odd_n:
+        return fit
     found.set(in_graph, code[0], ANNOTATION)
     found.source[in_graph] = code[1]
     lines = in_graph[(code[1] >= 0) & (found.by[in_graph] < 0)]
     found.by[lines] = ANNOTATION
-    return known.found_n, known.key
+    if (code < 0).all() or all(rank_in_file_name(item.file) is not None for item in files):
+        return fit
+    return replace(fit, shared_map=graph_kernels(nodes, names, name[in_graph]))
 
 
 def _sums(ops: RankOps, found: _Found) -> ByKey:

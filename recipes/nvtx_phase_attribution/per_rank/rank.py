@@ -46,8 +46,10 @@ def map_rank(view: RankView) -> PhasePartial:
             graph_kernels_n=parts.graph_kernels_n,
             annotated_n=parts.annotated_n,
             annotation_key=parts.annotation_key,
+            contradicted_n=parts.contradicted_n,
         ),
         parts=parts.sums,
+        shared_map=parts.shared_map,
     )
     ids = distinct(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
     return PhasePartial(

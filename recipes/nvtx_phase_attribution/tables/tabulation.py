@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
@@ -24,7 +26,7 @@ def tabulate(
     partial: PhasePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
-    parts: Parts = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    parts = _own_maps([(rank, partial.ranks[rank.key]) for rank in ranks])
     frames = PhaseFrames(parts, options)
     steps = step_columns(parts, frames, options)
     phases = phase_columns(frames)
@@ -40,6 +42,23 @@ def tabulate(
             [(rank, part.marks) for rank, part in parts], *RangeCounts.__dataclass_fields__
         ),
     }
+
+
+def _own_maps(parts: Parts) -> Parts:
+    """Return ranks, without the map that they share where graphs are not those of the first one."""
+    graphs: dict[str, str] = {}
+    own = []
+    for rank, part in parts:
+        rows = part.shared_map.rows().items()
+        odd_n = sum(n for (graph, runs), (n,) in rows if graphs.setdefault(graph, runs) != runs)
+        if odd_n:
+            keys = [
+                (*key[:3], "", "", "") if key[5] == "annotation" else key for key in part.parts.keys
+            ]
+            marks = replace(part.marks, contradicted_n=odd_n)
+            part = replace(part, marks=marks, parts=ByKey.of(keys, part.parts.sums))
+        own.append((rank, part))
+    return own
 
 
 def _mean_step(columns: Mapping[str, Columns], frames: PhaseFrames) -> list[float | None]:

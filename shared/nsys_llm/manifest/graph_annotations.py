@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import pickletools
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.option_files import read_option_bytes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.model_parts import folded, source_of
+from nsys_llm.taxonomy.model_parts import BACKWARD, folded, source_of
 
 #: Stacks of all nodes of all batch sizes; more is no such file.
 _MOST_BYTES: Final = 256 << 20
@@ -71,7 +72,9 @@ def _read(path: str) -> GraphAnnotations:
         raise UsageError(f"{path}: must be an object by node, like {_EXAMPLE}.")
     nodes: dict[int, tuple[str | None, str | None]] = {}
     for key, value in _nodes(content):
-        name, source = _said(value)
+        # Half a character of UTF-16, which no file of results can hold, becomes a question mark.
+        said = (text and text.encode(errors="replace").decode() for text in _said(value))
+        name, source = said
         old = nodes.get(key, (None, None))
         nodes[key] = name or old[0], source or old[1]
     nodes = {key: said for key, said in nodes.items() if said != (None, None)}
@@ -91,6 +94,7 @@ def _content(path: str) -> Any:
         raw = _unpacked(raw, path)
     if raw[:1] == b"\x80" or path.endswith((".pkl", ".pickle")):
         try:
+            _check_memo(raw)
             return _PlainUnpickler(io.BytesIO(raw)).load()
         except _NO_PICKLE as error:
             raise UsageError(
@@ -110,6 +114,13 @@ def _unpacked(raw: bytes, path: str) -> bytes:
     if len(unpacked) > _MOST_BYTES:
         raise UsageError(f"{path}: holds more than {_MOST_BYTES >> 20} MB unpacked.")
     return unpacked
+
+
+def _check_memo(raw: bytes) -> None:
+    """Refuse a pickle that makes its reader reserve room for more objects than it can hold."""
+    for opcode, index, _ in pickletools.genops(raw):
+        if opcode.name.endswith("PUT") and int(index or 0) > len(raw):
+            raise pickle.UnpicklingError(f"its object {index} is in {len(raw)} bytes")
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -159,7 +170,7 @@ def _said(value: Any) -> tuple[str | None, str | None]:
     part = folded(name) if isinstance(name, str) and name.strip() else None
     phase = next((fields[field] for field in _PHASES if fields.get(field)), None)
     if part and phase == "backward":
-        part += " (backward)"
+        part += BACKWARD
     return part, source_of(_frames(stack)) if stack else source
 
 

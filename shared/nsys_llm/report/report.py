@@ -39,6 +39,7 @@ from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings, without_comparisons
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.unprofiled import COLUMN as UNPROFILED
+from nsys_llm.report.unprofiled import NO_STEPS, refusal
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import format_ns, quoted, unquoted
@@ -161,8 +162,14 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
     ]
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
     notes = [f"{quoted(who)}: {note}." for who, note in run.notes]
-    if run.options.get("unprofiled_step") and tables["wall"][UNPROFILED].isna().all():
-        notes.insert(0, "No GPU has steps that `--unprofiled-step` could be compared with.")
+    step_ns, ignored = run.options.get("unprofiled_step"), ""
+    if step_ns is not None and tables["wall"][UNPROFILED].isna().all():
+        walls = [w for profile in run.profiles for rank in profile.ranks for w in rank.wall.devices]
+        ignored = max((refusal(wall, step_ns) or "" for wall in walls), default=NO_STEPS)
+        notes.insert(0, ignored)
+    if is_overview and screen:
+        trust = ignored or screen.trust
+        screen = replace(screen, subject=subject(run.profiles), trust=trust)
     return Report(
         manifest=run.manifest,
         answer=analysis.answer(tables),
@@ -172,7 +179,7 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         unrecorded=tuple(unrecorded(run)),
         sections=tuple(sections),
         wall=_known_walls(tables, findings, screen),
-        screen=replace(screen, subject=subject(run.profiles)) if is_overview and screen else None,
+        screen=screen if is_overview else None,
     )
 
 

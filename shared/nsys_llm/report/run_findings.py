@@ -126,13 +126,16 @@ def _low_coverage(tables: Tables) -> list[Finding]:
 
 def _unprofiled(tables: Tables) -> list[Finding]:
     """Return how much longer steps take under the profiler, where that is said."""
-    if tables["wall"][COLUMN].isna().all():
+    unknown = tables["wall"][COLUMN].isna().groupby(tables["wall"]["rank"]).any()
+    if unknown.all():
         return []
+    ranks = tuple(int(rank) for rank in unknown.index[~unknown])
+    of = partial(claim, tables, rank=ranks) if unknown.any() else partial(claim, tables)
     steps = {"wall_class": IN_STEPS}
-    without = claim(tables, "without_ns", "wall", COLUMN, **steps)
-    ops = claim(tables, "ops_n", "coverage", "total_n")
-    ratio = claim(tables, "slow_ratio", "wall", "time_ns", "sum", without, **steps)
-    more = claim(tables, "launch_ns", "wall", f"time_ns-{COLUMN}", "sum", ops, **steps)
+    without = of("without_ns", "wall", COLUMN, **steps)
+    ops = of("ops_n", "coverage", "total_n")
+    ratio = of("slow_ratio", "wall", "time_ns", "sum", without, **steps)
+    more = of("launch_ns", "wall", f"time_ns-{COLUMN}", "sum", ops, **steps)
     case = None if more.value else "same"
     return [RULES["unprofiled_step"].finding(case=case, evidence=() if case else (ratio, more))]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from nsys_llm.report.findings import PERFORMANCE, Finding
@@ -18,25 +19,53 @@ from nsys_llm.report.records import Tables
 from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.wall_classes import APART, IDLE, PROFILER, WALL_CLASSES
 from nsys_llm.trace.wall import DeviceWall
+from nsys_llm.view.text import format_ns
 
 #: Column of `wall`.
 COLUMN: Final = "unprofiled_ns"
 #: Classes of which steps consist.
 IN_STEPS: Final = tuple(name for name in WALL_CLASSES if name not in APART)
+NO_STEPS: Final = "No GPU has steps that `--unprofiled-step` could be compared with."
 _GONE: Final = " Nothing is left of: "
+#: From which ratio of long steps to short ones, a tenth each, one length stands for neither.
+_UNEVEN: Final = 1.5
+#: Part of the compute time of a step that it must take without the profiler, at least.
+_LEAST_BUSY: Final = 0.5
+
+
+def refusal(wall: DeviceWall, step_ns: int) -> str | None:
+    """Return why the steps of a GPU cannot be compared with --unprofiled-step; None if they can."""
+    work = wall.work
+    if work is None or not work.has_steps or not work.whole.any():
+        return NO_STEPS
+    ignored = f"`--unprofiled-step` of {format_ns(step_ns)} is ignored"
+    short_ns = int(np.quantile(work.whole_ns, 0.1, method="higher"))
+    long_ns = int(np.quantile(work.whole_ns, 0.9, method="lower"))
+    if long_ns > _UNEVEN * short_ns:
+        return f"{ignored}: steps take {format_ns(short_ns)} to {format_ns(long_ns)}."
+    busy_ns = float(work.compute_ns[work.whole].mean())
+    if step_ns < _LEAST_BUSY * busy_ns:
+        return (
+            f"{ignored}: the GPU computes for {format_ns(round(busy_ns))} in a mean step. "
+            "A number without a unit is in ns."
+        )
+    return None
 
 
 def class_shares(wall: DeviceWall, step_ns: int | None) -> Mapping[str, float] | None:
-    """Return what is left of each class of a GPU without the profiler; None without steps.
+    """Return what is left of each class of a GPU without the profiler; None if nobody can say.
+
+    The median step tells what each takes longer: a pause in one is not the profiler's.
 
     Args:
         step_ns: How long a step takes without it; None where nobody says.
     """
     work = wall.work
-    if step_ns is None or work is None or not work.has_steps or not work.whole.any():
+    if step_ns is None or work is None or refusal(wall, step_ns):
         return None
     times = {name: int(getattr(wall, f"{name}_ns")) for name in IN_STEPS}
-    left_ns = sum(times.values()) * max(1.0 - step_ns / float(work.whole_ns.mean()), 0.0)
+    longer_ns = max(float(np.median(work.whole_ns)) - step_ns, 0.0)
+    left_ns = sum(times.values()) * longer_ns / float(work.whole_ns.mean())
     shares = dict.fromkeys(WALL_CLASSES, 1.0)
     for name in (PROFILER, IDLE):
         taken_ns = min(left_ns, times.pop(name))

@@ -13,6 +13,13 @@ from typing import Final
 
 #: Share of the kernels in graphs that annotations must fit, else they are taken for another run's.
 LEAST_JOINED: Final = 0.9
+#: Share of those that ranges show elsewhere from which the same holds.
+MOST_ODD: Final = 0.1
+
+#: What is said of a part whose kernels run in the backward pass.
+BACKWARD: Final = " (backward)"
+#: Parts that run no attention, however a model calls what does.
+WITHOUT_ATTENTION: Final = re.compile(r"(?:_proj|norm\w*|(?:^|\.)lm_head)$")
 
 _MOST_CACHED: Final = 1 << 16
 
@@ -77,6 +84,15 @@ def part_of_range(text: str) -> str | None:
 def is_part_word(text: str) -> bool:
     """Tell whether a range inside one of a layer names a module of it."""
     return _WORD.match(text) is not None
+
+
+def is_among(part: str, others: Iterable[str]) -> bool:
+    """Tell whether a part is one of others, holds one or is in one, however they are spelled."""
+    own, *inside = (
+        f".{text.partition('*')[2].strip('.') if '*' in text else text}."
+        for text in (part.removesuffix(BACKWARD), *others)
+    )
+    return any(".." in (own, other) or own in other or other in own for other in inside)
 
 
 def source_of(frames: Iterable[str]) -> str | None:

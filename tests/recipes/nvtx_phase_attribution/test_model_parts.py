@@ -282,3 +282,83 @@ def test_every_ns_of_kernels_is_in_one_row(tmp_path, seed):
         assert parts["total_ns"].sum() == tables["phases"]["kernel_ns"].sum()
         assert parts["launches_n"].sum() == tables["phases"]["kernels_n"].sum()
         assert parts["kernel_pct"].sum() == pytest.approx(100)
+
+
+class OtherStage(ModelWorld):
+    """A rank whose graphs run the same modules in another order."""
+
+    def modules(self):
+        modules = super().modules()
+        return modules[3:] + modules[:3]
+
+
+def shifted(said):
+    return {str(int(key) + 1): value for key, value in said.items()}
+
+
+def refused(tables):
+    rows = tables["findings"][tables["findings"]["rule"] == "few_annotated"]
+    return rows["title"].tolist()
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_map_whose_ids_coincide_and_whose_parts_contradict_names_nothing(tmp_path, is_marked):
+    """Without ranges, attention in a projection tells."""
+    world = ModelWorld()
+    if is_marked:
+        world.eager()
+    for _ in range(4):
+        world.replay(3)
+    tables = tables_of(world, tmp_path, shifted(world.annotations()))
+    assert "annotation" not in ways(tables)
+    (title,) = refused(tables)
+    assert title.startswith("The annotations cannot be right for ")
+    assert title.endswith(" of the kernels in CUDA graphs on rank 0: they name no part")
+    assert tables["marks"]["contradicted_n"][0] > 0
+    if is_marked:
+        assert times(tables) == world.truth
+
+
+@pytest.mark.parametrize("spelling", ["plain", "coarse", "other words", "without model."])
+def test_annotations_that_spell_the_same_parts_otherwise_are_no_contradiction(tmp_path, spelling):
+    world = ModelWorld()
+    world.eager()
+    for _ in range(4):
+        world.replay(3)
+    said = world.annotations()
+    for (entry,) in said.values():
+        name = entry["name"]
+        if spelling == "coarse" and name.count(".") == 4:
+            entry["name"] = name.rpartition(".")[0]
+        elif spelling == "other words":
+            entry["name"] = f"block_of_{name.rpartition('.')[2][:4]}"
+        elif spelling == "without model.":
+            entry["name"] = name.removeprefix("model.")
+    tables = tables_of(world, tmp_path, said)
+    assert not refused(tables)
+    assert "annotation" in ways(tables)
+    assert tables["marks"]["contradicted_n"][0] == 0
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_a_file_for_all_ranks_holds_for_those_with_the_same_graphs(tmp_path, is_other):
+    worlds = ModelWorld(0), (OtherStage if is_other else ModelWorld)(1)
+    paths = []
+    for rank, world in enumerate(worlds):
+        for _ in range(3):
+            world.replay(3)
+        paths.append(written(world, tmp_path, f"rank{rank}"))
+    said = worlds[0].annotations()
+    for (entry,) in said.values():  # attention would tell
+        entry["name"] = entry["name"].replace("_proj", "_linear").replace("lm_head", "head")
+    path = tmp_path / "map.json"
+    path.write_text(json.dumps(said))
+    tables = quick(*paths, "--graph-annotations", str(path))
+    rows, marks = tables["model_parts"], tables["marks"].set_index("rank")
+    known = rows.groupby("rank")["model_part"].agg(lambda parts: parts.notna().any())
+    assert known.to_dict() == {0: True, 1: not is_other}
+    assert (marks.loc[1, "contradicted_n"] > 0) == is_other
+    assert len(refused(tables)) == is_other
+    assert rows.groupby("rank")["total_ns"].sum().to_dict() == {
+        rank: sum(world.truth.values()) for rank, world in enumerate(worlds)
+    }
