@@ -45,7 +45,7 @@ def timeline_of(run, kept):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly("words1", "words2", "words4")
+@pytest.mark.nightly("words1", "words2", "words3", "words4")
 @pytest.mark.parametrize("words", FILTERS)
 def test_what_filters_leave_out_is_drawn(demo, words):
     run, kept = kept_of(demo, *words)
@@ -105,6 +105,7 @@ def test_the_first_of_many_profiles_share_the_room_and_an_only_rank_needs_none(m
 
 
 @pytest.mark.slow
+@pytest.mark.nightly("False")
 @pytest.mark.parametrize("here", [True, False])
 def test_a_rank_that_is_not_kept_says_why_and_what_draws_it(demo, tmp_path, here):
     run, kept = kept_of(demo)

@@ -89,7 +89,14 @@ def check_item(row, wall, parts):
 
 
 @pytest.mark.nightly(
-    "pinned-12", "pauses-6", "launch_bound-18", "full_queue-30", "load_first-24", "apart-30"
+    "pinned-12",
+    "pauses-6",
+    "launch_bound-18",
+    "full_queue-30",
+    "load_first-24",
+    "apart-30",
+    "rotating-12",
+    "slow_gpu-0",
 )
 @pytest.mark.parametrize(("kind", "seed"), nightly_but(CASES, CASES[::6]))
 def test_items_of_planted_jobs(tmp_path, kind, seed):

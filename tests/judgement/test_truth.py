@@ -92,6 +92,14 @@ def test_launches_of_equal_ranks_are_ahead():
     "slow_launches-1",
     "more_work-1",
     "transfer-1",
+    "sync_in_step-0",
+    "pinned-1",
+    "pageable-1",
+    "unfused-1",
+    "queued-1",
+    "load_first-2",
+    "even_stages-2",
+    "host_of_all-1",
 )
 @pytest.mark.parametrize(("kind", "seed"), RIGHT)
 def test_the_first_words_are_right(kind, seed):
