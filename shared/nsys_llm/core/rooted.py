@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, TypeVar
 _BELOW: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPENING: Final = threading.Lock()
 #: A descriptor that another thread closes may be the next to be opened, and look like an old one.
-_TRIES: Final = 8
+_TRIES: Final = 64
 _T = TypeVar("_T")
 #: By option name: which folders a run may read in, see `Roots`.
 ROOTS: Final = "roots"
