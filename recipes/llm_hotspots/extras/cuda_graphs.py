@@ -12,7 +12,6 @@ import numpy.typing as npt
 from nsys_llm.analyses.device.captured_sizes import CapturedSizes, replay_sizes
 from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.numeric.grouping import distinct_rows
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.report.columns import of_rank
@@ -55,7 +54,7 @@ def map_cuda_graphs(view: RankView) -> ReplayTimes | None:
         every = every.take(starts_inside(every.start_ns, trace.windows_ns))
     if not len(every):
         return None
-    _, batch, sizes = replay_sizes(view, every, view.steps, step_batches(view, view.steps))
+    _, batch, sizes = replay_sizes(view, every, view.steps, view.batches)
     calls, busy = trace.tables["api_calls"], trace.gpu_busy
     begin_ns, return_ns = calls["start_ns"][every.call], calls["end_ns"][every.call]
     place = np.searchsorted(busy[:, 0], every.start_ns, side="right") - 1

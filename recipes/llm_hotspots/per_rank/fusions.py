@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.gaps import start_order
-from nsys_llm.numeric.grouping import distinct_rows, order_by_code
+from nsys_llm.numeric.grouping import distinct_rows, order_by_code, positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.fusions import (
     ATTENTION,
@@ -63,7 +63,7 @@ def map_fusions(view: RankView, names: KernelNames) -> tuple[FusionRow, ...]:
     wanted = [item for item in load_fusions().values() if {*item.sequence} <= {*elements}]
     if not wanted or ATTENTION not in elements:
         return ()
-    code = np.array([elements.index(some) if some else -1 for some in of_pair], dtype=np.int64)
+    code = positions(of_pair, elements)
     streams, rows = _streams(view, names, code[names.source]), list[FusionRow]()
     taken = np.zeros(streams.row.size, dtype=bool)
     layers = _layers(streams, elements)

@@ -19,6 +19,7 @@ from nsys_llm.numeric.grouping import (
     distinct_rows,
     joined,
     position_in_group,
+    positions,
 )
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -150,8 +151,7 @@ def graph_kernels(nodes: Table, names: Sequence[str], name: IntArray) -> ByKey:
 def _merged(files: Sequence[GraphAnnotations]) -> tuple[tuple[str, ...], IntArray, _Codes]:
     """Return all texts, the distinct keys in order, and what is said of each."""
     texts = tuple(sorted({text for item in files for text in item.texts}))
-    place = {text: at for at, text in enumerate(texts)}
-    moved = [np.array([*(place[text] for text in item.texts), -1]) for item in files]
+    moved = [np.append(positions(item.texts, texts), -1) for item in files]
     keys = joined([item.key for item in files])
     code = np.stack(
         [

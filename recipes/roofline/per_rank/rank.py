@@ -5,7 +5,6 @@ from __future__ import annotations
 from nsys_llm.analyses.device.gpu_metrics import map_gpu_metrics
 from nsys_llm.analyses.partial import Partial
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.analyses.steps.step_times import step_times
 from nsys_llm.trace.coded_names import coded_names
 
@@ -30,7 +29,7 @@ def map_rank(view: RankView) -> Partial[RankRoofline]:
         kernels=tuple(names),
         metrics=metrics,
         gemms=map_gemms(view),
-        batches=step_batches(view, steps),
+        batches=view.batches,
         times=times,
         classes=None if times is None else map_step_classes(view, times),
         lanes=view.collectives if has_model else (),

@@ -9,7 +9,7 @@ import numpy as np
 from nsys_llm.analyses.device.captured_sizes import replay_sizes
 from nsys_llm.analyses.device.graph_replays import NONE
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.batches import Batches, step_batches
+from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.step_times import draft_busy_ns, host_idle_ns, step_times
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import IntArray
@@ -27,7 +27,7 @@ def map_rank(view: RankView) -> ServingPartial:
     """Reduce one rank; without a step of an engine's format only its engine is kept."""
     trace, steps = view.trace, view.steps
     kernels, _ = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
-    batches, served = step_batches(view, steps), None
+    batches, served = view.batches, None
     if steps is not None and batches is not None:
         served = _served(view, steps, batches)
     device_id = min(trace.device_ids, default=0)

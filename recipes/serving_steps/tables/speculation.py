@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.two_samples import scaled_mad
 
 from ..partials import ServedSteps
 from .batches import Row
@@ -28,8 +29,8 @@ _MOST_WIDTH: Final = 1.1
 _LEAST_PAIRS: Final = 10
 #: Half of an interval of 95 %, in standard errors.
 _ERRORS: Final = 1.96
-#: Standard error of a median, of the median absolute deviation over the root of the count.
-_OF_MEDIAN: Final = 1.2533 * 1.4826
+#: Standard error of a median, in standard deviations over the root of the count.
+_OF_MEDIAN: Final = 1.2533
 #: Where the time of a step without drafts comes from.
 RECORDED: Final = "recorded"
 MODEL: Final = "cost model"
@@ -169,10 +170,12 @@ def _needed(served: ServedSteps, steps: IntArray) -> _Needed:
     busy_ns = float(np.median(served.times.busy_ns[steps]))
     most_ns = max(period - max(draft_ns - max(period - busy_ns, 0.0), 0.0), 1.0)
     low = max(period / most_ns - 1.0, 0.0)
+    # Drafts that run inside of the steps are in what every step costs.
+    if drafts_ns is None or not draft_ns:
+        return _Needed(low)
     terms, _, fit = fitted(served, steps)
     place = next((k for k, term in enumerate(terms) if term.split(" ")[0] == GEN_TOKENS), None)
-    # Drafts that run inside of the steps are in what every step costs.
-    if fit is None or place is None or drafts_ns is None or not draft_ns:
+    if fit is None or place is None:
         return _Needed(low)
     # In what a token costs is what its request costs: so much at most goes without the drafts,
     # and as long as the GPU works for the others a step takes at least.
@@ -231,5 +234,5 @@ def _changes_n(some: IntArray, others: IntArray) -> int:
 def _median(values: IntArray) -> tuple[float, float]:
     """Return a median, at least 1, and its standard error."""
     median = max(float(np.median(values)), 1.0)
-    spread = float(np.median(np.abs(values - median)))
+    spread = scaled_mad(values.astype(np.float64) - median)
     return median, _OF_MEDIAN * spread / float(np.sqrt(values.size))

@@ -15,7 +15,6 @@ from nsys_llm.analyses.critical_path.path.outline import Outline, member_ops
 from nsys_llm.analyses.critical_path.path.visits import Charging, Walk
 from nsys_llm.analyses.host.pauses import NamedPauses
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.analyses.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
@@ -56,7 +55,6 @@ def map_rank(view: RankView) -> BudgetPartial:
     replay = rank_replay(trace, edges, clues, kernels, member_ops(ops), windows, steps, options)
     del clues  # arrays as long as the rank; paths need none of them
     forest, devices = _paths(trace, edges, kernels, windows, steps, marks, idle_ns)
-    batches = step_batches(view, view.steps)
     budget = RankBudget(
         step=None if view.steps is None else view.steps.kind,
         mark=marks,
@@ -68,7 +66,7 @@ def map_rank(view: RankView) -> BudgetPartial:
         replay=replay,
         copies=repeated_copies(trace, steps, marks),
         beside=None if view.steps is None else view.steps.beside,
-        load=np.full((steps.n, 3), -1) if batches is None else batches.load,
+        load=np.full((steps.n, 3), -1) if view.batches is None else view.batches.load,
     )
     return BudgetPartial({rank: budget}, lanes={rank: lanes} if lanes else {})
 

@@ -17,6 +17,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
 from nsys_llm.analyses.host.places import Places
 from nsys_llm.analyses.host.states import HostRecords, has_host_records
+from nsys_llm.analyses.steps.batches import Batches, step_batches
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.no_work import no_work_spans
@@ -64,6 +65,12 @@ class RankView:
         if steps is None or steps.name != name:
             return steps
         return replace(steps, warmup_n=warmup_n)
+
+    @cached_property
+    def batches(self) -> Batches | None:
+        """What is in the batches of its steps; None where no name is an engine's."""
+        phases = self.options.get("phase_map")
+        return step_batches(self.trace, self.steps, lambda: self.marked, phases)
 
     @cached_property
     def device_steps(self) -> Mapping[int, DeviceSteps]:

@@ -82,12 +82,8 @@ def map_run(
     def reduced(
         options: Mapping[str, Any], only: frozenset[RankKey] | None, done: Callable[[int], None]
     ) -> MapResult:
-        mapper = partial(
-            map_profiles, recipe=manifest.name, options={**options, "nsys": nsys}, only=only
-        )
-        if kept is not None and kept.here:
-            kept.expect([profile.path for profile in chosen])
-            mapper = partial(mapper, keep=kept.keep)
+        mapper = partial(_mapper(chosen, kept), recipe=manifest.name, only=only)
+        mapper = partial(mapper, options={**options, "nsys": nsys})
         return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge_results, done)
 
     def mapped(options: Mapping[str, Any]) -> MapResult:
@@ -123,6 +119,14 @@ def map_run(
         earlier=newest.earlier,
         members=members_of(result.profiles),
     )
+
+
+def _mapper(profiles: Sequence[ProfileInput], kept: KeptRanks | None) -> Callable[..., MapResult]:
+    """Return what maps profiles, and keeps their ranks if these are kept in this process."""
+    if kept is None or not kept.here:
+        return map_profiles
+    kept.expect([profile.path for profile in profiles])
+    return partial(map_profiles, keep=kept.keep)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import distinct, distinct_rows, exact_sums
@@ -34,8 +33,7 @@ class DeviceWorks:
         self._ids = distinct(kernels["demangled_name_id"])
         self._names, self._code = coded_names(self._ids, trace.strings)
         self._has_shapes = all(name in kernels for name in GEOMETRY)
-        batches = step_batches(view, view.steps)
-        self._requests = None if batches is None else batches.requests
+        self._requests = None if view.batches is None else view.batches.requests
 
     def of(self, layers: WallLayers) -> DeviceWork:
         """Return what one device did, by its layers."""

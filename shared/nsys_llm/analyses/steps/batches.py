@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.marked_ranges import MarkedRanges
 from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.phase_maps import DECODE, MIXED, OF_BATCHES, PREFILL, phase_map
 from nsys_llm.taxonomy.step_names import FIELDS, Composition, engine_of_start, parse_step
+from nsys_llm.trace.rank_trace import RankTrace
 
 _NAMES_N: Final = 3
 #: Share of steps with a name of no format, in percent, above which nothing is told of costs.
@@ -71,15 +73,25 @@ class Batches:
         return np.asarray(self.fields[:, FIELDS.index(name)])
 
 
-def step_batches(view: RankView, steps: Steps | None) -> Batches | None:
-    """Return what is in the batches of a rank's steps; None where no name is an engine's."""
-    if steps is None or not set(steps.devices) & set(view.trace.device_ids):
+def step_batches(
+    trace: RankTrace,
+    steps: Steps | None,
+    marked: Callable[[], MarkedRanges],
+    phase_option: str | None,
+) -> Batches | None:
+    """Return what is in the batches of a rank's steps; None where no name is an engine's.
+
+    Args:
+        marked: Makes its ranges that may be steps, if they are asked for.
+        phase_option: That of --phase-map.
+    """
+    if steps is None or not set(steps.devices) & set(trace.device_ids):
         return None
     names = steps.names.tolist()
     if steps.source not in (ENGINE, OPTION) and not any(map(engine_of_start, set(names))):
         return None
     if steps.source != ENGINE or not any(map(parse_step, names)):
-        around = _names_around(view, steps)
+        around = _names_around(trace, steps, marked)
         if any(around) or steps.source == OPTION:
             names = around
         else:
@@ -89,7 +101,7 @@ def step_batches(view: RankView, steps: Steps | None) -> Batches | None:
     known = [item for _, item in pairs if item is not None]
     if not known and not missing:
         return None
-    phases = phase_map(view.options.get("phase_map"))
+    phases = phase_map(phase_option)
     return Batches(
         format=tuple(None if item is None else item.since for _, item in pairs),
         phase=tuple(None if item is None else _phase(item, name, phases) for name, item in pairs),
@@ -121,12 +133,14 @@ def _phase(item: Composition, name: str, phases: Any) -> str | None:
     return phase if phase in OF_BATCHES else None
 
 
-def _names_around(view: RankView, steps: Steps) -> list[str]:
+def _names_around(
+    trace: RankTrace, steps: Steps, marked_ranges: Callable[[], MarkedRanges]
+) -> list[str]:
     """Return the name of the one range of a format in or around each step; "" for any other."""
-    events = view.trace.tables.get("nvtx_events")
+    events = trace.tables.get("nvtx_events")
     if events is None or not len(events):
         return [""] * len(steps)
-    marked = view.marked
+    marked = marked_ranges()
     is_read = np.array([parse_step(name) is not None for name in marked.plain], dtype=bool)
     rows = np.flatnonzero(is_read[marked.name]) if is_read.any() else marked.name[:0]
     rows = marked.of_one_thread(rows)  # disjoint, in order of time
