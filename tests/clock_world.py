@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import LaneRows
-from nsys_llm.analyses.collectives.matched import (
+from nsys_llm.facts.lanes import LaneRows
+from nsys_llm.job.collectives.matched import (
     MatchedCollectives,
     communicator,
     match_collectives,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.alignment import Executions
-from nsys_llm.analyses.collectives.matching import Lane, Matched
+from nsys_llm.job.collectives.alignment import Executions
+from nsys_llm.job.collectives.matching import Lane, Matched
 
 #: Streams of tensor-parallel and of data-parallel collectives.
 TENSOR, DATA = 7, 9

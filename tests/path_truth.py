@@ -12,7 +12,7 @@ from machine.outcome import Outcome
 from machine.program import Program
 from quick_run import quick
 
-from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.path.classes import CLASS_NAMES
 
 #: Classes of communication: which of them time has depends on the matching over ranks.
 COMMUNICATION = ("communication", "wait_for_rank", "transfer")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.collectives.alignment import Executions
-from nsys_llm.analyses.collectives.matching import Lane
+from nsys_llm.job.collectives.alignment import Executions
+from nsys_llm.job.collectives.matching import Lane
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 

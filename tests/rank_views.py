@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 

@@ -1,7 +1,7 @@
 """Which ranks exchange how much and how fast, and what pipelines and uneven experts cost.
 
 Method. Which kernels of which ranks are one collective, who waits in it and for how long is decided
-in `nsys_llm.analyses.collectives`, as for all recipes. Here the time of each step of a pipeline's
+in `nsys_llm.job.collectives`, as for all recipes. Here the time of each step of a pipeline's
 stage is divided, each nanosecond once, and its bubble into what the schedule, uneven stages and all
 else cost. Groups of ranks get the axis of parallelism that --layout or their pattern tells.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsys_llm.analyses.partial import CommunicationPartial
+from nsys_llm.job.partial import CommunicationPartial
 
 from .per_rank.sizes import RankCalls
 from .per_rank.steps import CommDevice

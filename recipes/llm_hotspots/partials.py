@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.device.overlap import DeviceOverlap
-from nsys_llm.analyses.partial import Partial
+from nsys_llm.facts.device.overlap import DeviceOverlap
+from nsys_llm.job.partial import Partial
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.partial import Composite
+from nsys_llm.job.partial import Composite
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings

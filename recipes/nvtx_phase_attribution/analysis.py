@@ -1,7 +1,7 @@
 """What each phase costs on the GPU: every operation attributed to the NVTX range of its launch.
 
 Method. An operation belongs to the range that began last of those open when and where it was
-launched (see `nsys_llm.analyses.nvtx.attributed_ops`, which also says what stands for the launch
+launched (see `nsys_llm.facts.nvtx.attributed_ops`, which also says what stands for the launch
 where that finds nothing). A phase is that of the nearest range around the launch that the phase
 map knows; what has none is unmapped, in no range, or without an API call, so that the rows add up
 to the GPU time, to the nanosecond. Steps hold what any thread launches in them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.partial import Partial
+from nsys_llm.job.partial import Partial
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.trace.identity import RankKey
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.partial import Partial
+from nsys_llm.job.partial import Partial
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings, screen

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.collectives.lanes import LaneRows
-from nsys_llm.analyses.device.gpu_metrics import DeviceMetrics
-from nsys_llm.analyses.steps.batches import Batches
-from nsys_llm.analyses.steps.step_times import StepTimes
+from nsys_llm.facts.device.gpu_metrics import DeviceMetrics
+from nsys_llm.facts.lanes import LaneRows
+from nsys_llm.facts.steps.batches import Batches
+from nsys_llm.facts.steps.step_times import StepTimes
 
 from .per_rank.gemms import GemmShape
 from .per_rank.gpu import RankGpu

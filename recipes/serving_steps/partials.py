@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nsys_llm.analyses.partial import Partial
-from nsys_llm.analyses.steps.batches import Batches
-from nsys_llm.analyses.steps.step_times import StepTimes
+from nsys_llm.facts.steps.batches import Batches
+from nsys_llm.facts.steps.step_times import StepTimes
+from nsys_llm.job.partial import Partial
 from nsys_llm.numeric.intervals import IntArray
 
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.critical_path.path.forest import PathForest
-from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
-from nsys_llm.analyses.partial import CommunicationPartial
-from nsys_llm.analyses.steps.steps import Beside
+from nsys_llm.critical_path.path.forest import PathForest
+from nsys_llm.critical_path.path.visits import Charges, Passages
+from nsys_llm.facts.steps.steps import Beside
+from nsys_llm.job.partial import CommunicationPartial
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.wall import idle_details
 from nsys_llm.trace.steps import StepKind
@@ -54,7 +54,7 @@ class RankReplay:
         target: Shape (edges,).
         ns: Shape (edges, columns), weights; the least number of its type where one is not there.
         code: Shape (edges, columns before `USUAL`), uint8, see
-            `nsys_llm.analyses.critical_path.replay.condensed`.
+            `nsys_llm.critical_path.replay.condensed`.
         member_start: Shape (members,), node of the start of each communication operation.
         begun: The nodes of the begins of threads' first calls, which nothing precedes.
         ends_from: The node of the first end: of each device, of each step.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.collectives.profiler import HeldDevices
-from nsys_llm.analyses.partial import CommunicationPartial
+from nsys_llm.facts.held import HeldDevices
+from nsys_llm.job.partial import CommunicationPartial
 
 from .per_rank.kernels import KernelTails
 

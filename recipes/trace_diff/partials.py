@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import LaneRows
-from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
-from nsys_llm.analyses.collectives.profiler import HeldDevices
-from nsys_llm.analyses.partial import Partial
-from nsys_llm.analyses.wall.communication_split import communication_details
+from nsys_llm.facts.held import HeldDevices
+from nsys_llm.facts.lanes import LaneRows
+from nsys_llm.job.collectives.matched import MatchedCollectives, match_collectives
+from nsys_llm.job.communication_split import communication_details
+from nsys_llm.job.partial import Partial
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.wall import idle_details
@@ -75,7 +75,7 @@ class RankSums:
         walls: Where the time of its full steps went.
         nameless: The same of graph replays or periods of kernels, where steps are ranges.
         whole: The same of the windows as a whole, where there are steps.
-        lanes: Its communication kernels, see `nsys_llm.analyses.collectives.lanes`.
+        lanes: Its communication kernels, see `nsys_llm.facts.lanes`.
         held: When its devices were idle because of the profiler.
         graph_nodes_n: Operations inside CUDA graphs that were traced one by one.
         whole_graphs_n: CUDA graphs that were traced as a whole: kernels that are not seen.

@@ -11,7 +11,7 @@ from quick_run import quick
 from nsys_llm.testing.demo import write_demo
 
 BLOCKS = (
-    "analyses.device.gap_sums",
+    "facts.device.gap_sums",
     "recipes.step_budget.tables.job_sums",
     "numeric.blocks",
     "numeric.distributions",
@@ -31,7 +31,7 @@ def test_tables_are_the_same_in_blocks_of_any_size(rank, monkeypatch, recipe):
     for module in BLOCKS:
         monkeypatch.setattr(import_module(f"nsys_llm.{module}"), "_BLOCK", 37)
     monkeypatch.setattr(import_module("nsys_llm.numeric.blocks"), "_SMALL_BLOCK", 37)
-    monkeypatch.setattr(import_module("nsys_llm.analyses.critical_path.path.blocks"), "_NODES", 37)
+    monkeypatch.setattr(import_module("nsys_llm.critical_path.path.blocks"), "_NODES", 37)
     monkeypatch.setattr(import_module("nsys_llm.numeric.distributions"), "_FEWEST_REPEATS", 1)
     path = "nsys_llm.recipes.nvtx_phase_attribution.per_rank.phases.few_codes"
     monkeypatch.setattr(path, lambda codes_n, rows_n: False)

@@ -13,12 +13,12 @@ import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.collectives import matching
-from nsys_llm.analyses.critical_path.path import host_parts, visits
-from nsys_llm.analyses.device import host_timeline, idle_split
-from nsys_llm.analyses.host.places import OTHER_RANGES
-from nsys_llm.analyses.nvtx import nvtx_tree
-from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.critical_path.path import host_parts, visits
+from nsys_llm.facts.device import host_timeline, idle_split
+from nsys_llm.facts.host.places import OTHER_RANGES
+from nsys_llm.facts.nvtx import nvtx_tree
+from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.job.collectives import matching
 from nsys_llm.numeric import rank_tests
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.profile.tables import Table

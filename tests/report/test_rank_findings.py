@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from planted import file, frame_of
 
-from nsys_llm.analyses.ranks.verdicts import EVIDENCE
+from nsys_llm.job.ranks.verdicts import EVIDENCE
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report.rank_findings import RULES, STAGE_RULES, rank_findings
 

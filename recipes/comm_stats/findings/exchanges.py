@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.stages import may_be_stages
+from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables, first_record

@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.experts import UNEVEN
+from nsys_llm.job.collectives.experts import UNEVEN
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Tables, percent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.collectives.experts import UNEVEN
+from nsys_llm.job.collectives.experts import UNEVEN
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import STAGE_RULES

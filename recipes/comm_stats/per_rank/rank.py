@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.rank_view import RankView
 
 from ..partials import CommPartial, RankComm
 from .sizes import map_sizes

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.lanes import LaneRows
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.idle_split import situate, split_gaps
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.wall.split import WallOfSteps, wall_of_steps
+from nsys_llm.facts.device.idle_split import situate, split_gaps
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.wall.split import WallOfSteps, wall_of_steps
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals
 from nsys_llm.taxonomy.communication import SEND_RECV

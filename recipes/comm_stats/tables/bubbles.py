@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.chains import Chain
-from nsys_llm.analyses.collectives.matched import meets_and_leaves
-from nsys_llm.analyses.wall.communication_split import communication_spans, waiting_and_transfer
+from nsys_llm.job.collectives.chains import Chain
+from nsys_llm.job.collectives.matched import meets_and_leaves
+from nsys_llm.job.communication_split import communication_spans, waiting_and_transfer
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_in,

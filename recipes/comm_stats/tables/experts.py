@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.collectives.experts import UNEVEN, ExpertGroup, find_experts
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.job.collectives.experts import UNEVEN, ExpertGroup, find_experts
 from nsys_llm.report.columns import nullable
 from nsys_llm.report.records import Record, records
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.matched import communicator
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.job.collectives.matched import communicator
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.collectives.matched import meets_and_leaves
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.job.collectives.matched import meets_and_leaves
 from nsys_llm.numeric.intervals import subtract_intervals, total_length_ns, union_intervals
 from nsys_llm.report.columns import Columns, nullable, of_rank
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.matched import Sequenced
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.job.collectives.matched import Sequenced
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 

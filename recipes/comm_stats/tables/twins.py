@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.matched import communicator
-from nsys_llm.analyses.ranks.chance import of_others
+from nsys_llm.job.collectives.matched import communicator
+from nsys_llm.job.ranks.chance import of_others
 from nsys_llm.report.records import grouped
 
 from .groups import CommGroup, hosts_of

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.facts.device.host_timeline import HostTimeline
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.intervals import (
     IntArray,

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.device.idle_split import Situations, situate, split_gaps
-from nsys_llm.analyses.host.states import THREAD_BITS, HostRecords
+from nsys_llm.facts.device.host_timeline import HostTimeline
+from nsys_llm.facts.device.idle_split import Situations, situate, split_gaps
+from nsys_llm.facts.host.states import THREAD_BITS, HostRecords
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import IntArray, union_intervals
 from nsys_llm.report.columns import Columns, record_columns

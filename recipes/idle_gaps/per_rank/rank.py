@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nsys_llm.analyses.host.part import host_part
-from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
+from nsys_llm.facts.host.part import host_part
+from nsys_llm.facts.rank_view import RankView
 
 from ..partials import CopyCalls, IdlePartial, RankIdle
 from .devices import map_device

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.captured_sizes import CapturedSizes, replay_sizes
-from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.device.captured_sizes import CapturedSizes, replay_sizes
+from nsys_llm.facts.device.graph_replays import GraphReplays, graph_replays
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.grouping import distinct_rows
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.report.columns import of_rank

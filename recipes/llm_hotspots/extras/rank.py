@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsys_llm.analyses.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
+from nsys_llm.facts.rank_view import RankView
 
 from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks

@@ -11,7 +11,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.stages import may_be_stages
+from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, claim
 from nsys_llm.report.records import Record, Tables, records, window_of

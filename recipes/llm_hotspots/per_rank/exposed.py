@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.wall.layers import WallLayers
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.wall.layers import WallLayers
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, intersect_intervals
 from nsys_llm.taxonomy.communication import COPY_ENGINE, operation_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import distinct_rows, order_by_code, positions
 from nsys_llm.numeric.intervals import IntArray

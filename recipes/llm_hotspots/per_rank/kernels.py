@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.dependents import Dependents
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.device.dependents import Dependents
 from nsys_llm.numeric.distributions import MEDIAN, Spread, ValueCounts
 from nsys_llm.numeric.exclusive import exclusive_in_windows
 from nsys_llm.numeric.gaps import start_order

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.dependents import Dependents
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.device.dependents import Dependents
 from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.grouping import distinct

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.profiler_time import overheads
+from nsys_llm.facts.device.profiler_time import overheads
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,

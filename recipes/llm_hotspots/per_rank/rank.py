@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
-from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
+from nsys_llm.facts.device.overlap import DeviceOverlap, map_overlap, map_spans
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import bounds, total_length_ns

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.overlap import BusyParts
+from nsys_llm.facts.device.overlap import BusyParts
 from nsys_llm.report.columns import Columns, percent, record_columns
 
 from ..partials import RankRows

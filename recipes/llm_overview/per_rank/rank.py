@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsys_llm.analyses.partial import Composite
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.job.partial import Composite
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import chosen_recipes
 from nsys_llm.report.analysis import load_analysis

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, get_args
 
-from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
+from nsys_llm.job.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.causes import Cause, CauseKind, IdleCause, WaitedFor
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import Price

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.analyses.collectives.job_clock import JobClock
-from nsys_llm.analyses.collectives.lanes import RankLanes
-from nsys_llm.analyses.partial import CommunicationPartial
+from nsys_llm.facts.lanes import RankLanes
+from nsys_llm.job.collectives.job_clock import JobClock
+from nsys_llm.job.partial import CommunicationPartial
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.trace.identity import Rank

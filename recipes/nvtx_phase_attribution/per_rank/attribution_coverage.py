@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE
-from nsys_llm.analyses.nvtx.phase_times import RangedOps
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.nvtx.attributed_ops import NO_API, NO_RANGE
+from nsys_llm.facts.nvtx.phase_times import RangedOps
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import exact_sums

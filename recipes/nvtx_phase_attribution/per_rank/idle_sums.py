@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
 from nsys_llm.numeric.grouping import exact_sums

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.phase_times import owners
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.nvtx.phase_times import owners
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, exact_sums
 from nsys_llm.numeric.intervals import IntArray

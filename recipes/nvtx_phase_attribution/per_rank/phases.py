@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import blocks, few_codes
 from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import distinct, exact_sums, joined, summed

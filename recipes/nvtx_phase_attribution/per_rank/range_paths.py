@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
-from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.facts.nvtx.attributed_ops import GRAPH_CAPTURE
+from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.trace.rank_trace import RankTrace

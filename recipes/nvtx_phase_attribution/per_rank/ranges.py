@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import gathered
 from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums, positions

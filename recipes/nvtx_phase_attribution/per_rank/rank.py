@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.trace.coded_names import text_of
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.dependents import Dependents
-from nsys_llm.analyses.nvtx.phase_times import (
+from nsys_llm.facts.device.dependents import Dependents
+from nsys_llm.facts.nvtx.phase_times import (
     RangedOps,
     codes_of_owners,
     owners,
@@ -20,8 +20,8 @@ from nsys_llm.analyses.nvtx.phase_times import (
     same_phase_roots,
     selected_times,
 )
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.exclusive import exclusive_in_windows
 from nsys_llm.numeric.grouping import distinct, exact_sums

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsys_llm.analyses.device.gpus import gpu_links, gpu_value
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.device.gpus import gpu_links, gpu_value
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.taxonomy.gpu_peaks import recorded_bandwidth
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.step_times import StepTimes
-from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.step_times import StepTimes
+from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.communication import is_communication, operation_of
 from nsys_llm.taxonomy.step_names import STEP

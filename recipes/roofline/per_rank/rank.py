@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nsys_llm.analyses.device.gpu_metrics import map_gpu_metrics
-from nsys_llm.analyses.partial import Partial
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.step_times import step_times
+from nsys_llm.facts.device.gpu_metrics import map_gpu_metrics
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.step_times import step_times
+from nsys_llm.job.partial import Partial
 from nsys_llm.trace.coded_names import coded_names
 
 from ..partials import RankRoofline

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.step_times import StepTimes, idle_causes_ns
-from nsys_llm.analyses.wall.split import wall_of_steps
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.step_times import StepTimes, idle_causes_ns
+from nsys_llm.facts.wall.split import wall_of_steps
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.wall.communication_split import exposed_ns, waiting_and_transfer
+from nsys_llm.job.collectives.matched import MatchedCollectives
+from nsys_llm.job.communication_split import exposed_ns, waiting_and_transfer
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, TRANSFER, WAITING
 from nsys_llm.trace.identity import Rank

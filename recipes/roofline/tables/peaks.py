@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.collectives.stages import find_stages
+from nsys_llm.job.collectives.matched import MatchedCollectives
+from nsys_llm.job.collectives.stages import find_stages
 from nsys_llm.manifest.model_config import ModelConfig
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.communication import SEND_RECV

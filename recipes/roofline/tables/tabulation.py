@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nsys_llm.analyses.collectives.matched import match_collectives
-from nsys_llm.analyses.partial import Partial
+from nsys_llm.job.collectives.matched import match_collectives
+from nsys_llm.job.partial import Partial
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 

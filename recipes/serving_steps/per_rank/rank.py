@@ -6,12 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.captured_sizes import replay_sizes
-from nsys_llm.analyses.device.graph_replays import NONE
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.batches import Batches
-from nsys_llm.analyses.steps.step_times import draft_busy_ns, host_idle_ns, step_times
-from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.facts.device.captured_sizes import replay_sizes
+from nsys_llm.facts.device.graph_replays import NONE
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.batches import Batches
+from nsys_llm.facts.steps.step_times import draft_busy_ns, host_idle_ns, step_times
+from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.coded_names import coded_names

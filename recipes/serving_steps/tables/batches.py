@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns
 from nsys_llm.taxonomy.phase_maps import DECODE, OF_BATCHES, PREFILL

@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.token_waits import (
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.steps.token_waits import (
     MOST_UNKNOWN_PCT,
     TokenWaits,
     read_on,
     token_waits,
     weighted_percentile,
 )
-from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.step_names import holds_every_request
 

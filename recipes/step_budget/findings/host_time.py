@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, Final
 
-from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, HOST_NO_CUDA
+from nsys_llm.critical_path.path.classes import CLASS_NAMES, HOST_NO_CUDA
 from nsys_llm.report.findings import Evidence, claim
 from nsys_llm.report.host_words import Waited
 from nsys_llm.report.records import Tables, records

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.blocks import Blocks
-from nsys_llm.analyses.critical_path.path.edges import Edges, path_edges
-from nsys_llm.analyses.critical_path.path.forest import PathForest, kept_whole, path_forest
-from nsys_llm.analyses.critical_path.path.ops import PathOps
-from nsys_llm.analyses.critical_path.path.outline import Outline, member_ops
-from nsys_llm.analyses.critical_path.path.visits import Charging, Walk
-from nsys_llm.analyses.host.pauses import NamedPauses
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.steps import COUNTED
+from nsys_llm.critical_path.path.blocks import Blocks
+from nsys_llm.critical_path.path.edges import Edges, path_edges
+from nsys_llm.critical_path.path.forest import PathForest, kept_whole, path_forest
+from nsys_llm.critical_path.path.ops import PathOps
+from nsys_llm.critical_path.path.outline import Outline, member_ops
+from nsys_llm.critical_path.path.visits import Charging, Walk
+from nsys_llm.facts.host.pauses import NamedPauses
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.rank_trace import RankTrace

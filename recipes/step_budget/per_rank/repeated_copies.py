@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.steps import COUNTED
+from nsys_llm.facts.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.taxonomy.step_names import STEP

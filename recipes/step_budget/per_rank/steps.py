@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.critical_path.path.ops import PathOps
-from nsys_llm.analyses.steps.steps import (
+from nsys_llm.critical_path.path.ops import PathOps
+from nsys_llm.facts.steps.steps import (
     COUNTED,
     CUT,
     FILTERED,

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION, COMPUTE, COPY
-from nsys_llm.analyses.critical_path.path.ops import PathOps
-from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.host.pauses import NamedPauses, PauseTime
+from nsys_llm.critical_path.path.classes import COMMUNICATION, COMPUTE, COPY
+from nsys_llm.critical_path.path.ops import PathOps
+from nsys_llm.facts.device.host_timeline import HostTimeline
+from nsys_llm.facts.host.pauses import NamedPauses, PauseTime
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (
     IntArray,

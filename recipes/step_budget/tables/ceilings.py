@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.classes import (
+from nsys_llm.critical_path.path.classes import (
     CLASS_NAMES,
     COMMUNICATION,
     COMPUTE,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.critical_path.path import classes
-from nsys_llm.analyses.steps.steps import COUNTED, EMPTY, WARMUP
+from nsys_llm.critical_path.path import classes
+from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent, rank_columns

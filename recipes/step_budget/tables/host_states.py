@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nsys_llm.analyses.critical_path.path.blocks import Charge
-from nsys_llm.analyses.critical_path.path.classes import (
+from nsys_llm.critical_path.path.blocks import Charge
+from nsys_llm.critical_path.path.classes import (
     CLASS_NAMES,
     HOST_NO_CUDA,
     LAUNCH_LATENCY,

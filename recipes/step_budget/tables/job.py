@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.job_steps import LEAST_AGREEING, ahead_of_first
-from nsys_llm.analyses.steps.of_job import common_step
-from nsys_llm.analyses.steps.steps import COUNTED, EMPTY, WARMUP
+from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
+from nsys_llm.job.collectives.job_steps import LEAST_AGREEING, ahead_of_first
+from nsys_llm.job.common_step import common_step
 from nsys_llm.numeric.intervals import IntArray
 
 from .meetings import Meetings, RankRows

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.classes import TRANSFER
-from nsys_llm.analyses.critical_path.path.ops import Bools
-from nsys_llm.analyses.critical_path.replay.skeleton import NEVER
-from nsys_llm.analyses.critical_path.replay.solve import Levels, levels
+from nsys_llm.critical_path.path.classes import TRANSFER
+from nsys_llm.critical_path.path.ops import Bools
+from nsys_llm.critical_path.replay.skeleton import NEVER
+from nsys_llm.critical_path.replay.solve import Levels, levels
 from nsys_llm.numeric.intervals import IntArray
 
 from .meetings import Meetings, RankRows

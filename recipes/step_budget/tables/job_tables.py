@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.critical_path.path.blocks import HOST, Charge
-from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, EDGE_NAMES, WAIT_FOR_RANK
+from nsys_llm.critical_path.path.blocks import HOST, Charge
+from nsys_llm.critical_path.path.classes import CLASS_NAMES, EDGE_NAMES, WAIT_FOR_RANK
 from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.blocks import Charge, unrecorded
-from nsys_llm.analyses.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
-from nsys_llm.analyses.critical_path.path.forest import PathForest
-from nsys_llm.analyses.critical_path.path.ops import Bools
-from nsys_llm.analyses.critical_path.path.visits import Positions, crossed
+from nsys_llm.critical_path.path.blocks import Charge, unrecorded
+from nsys_llm.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
+from nsys_llm.critical_path.path.forest import PathForest
+from nsys_llm.critical_path.path.ops import Bools
+from nsys_llm.critical_path.path.visits import Positions, crossed
 from nsys_llm.numeric.intervals import IntArray
 
 from .job import Job

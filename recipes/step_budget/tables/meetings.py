@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.collectives.job_steps import usual_difference
-from nsys_llm.analyses.collectives.matched import (
+from nsys_llm.critical_path.path.forest import PathForest
+from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.job.collectives.job_steps import usual_difference
+from nsys_llm.job.collectives.matched import (
     MatchedCollectives,
     Sequenced,
 )
-from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
-from nsys_llm.analyses.critical_path.path.ops import Bools
-from nsys_llm.analyses.critical_path.replay.condensed import DOUBT
-from nsys_llm.analyses.critical_path.replay.skeleton import NEVER
-from nsys_llm.analyses.critical_path.replay.solve import Clamps, beyond_others, longest
+from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.path.ops import Bools
+from nsys_llm.critical_path.replay.condensed import DOUBT
+from nsys_llm.critical_path.replay.skeleton import NEVER
+from nsys_llm.critical_path.replay.solve import Clamps, beyond_others, longest
 from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, ReplayChange
 from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray

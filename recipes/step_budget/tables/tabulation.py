@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
-from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank

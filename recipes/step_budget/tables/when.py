@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path import classes
-from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.critical_path.path import classes
+from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.when import EVENTS, Course, FloatArray, courses
 from nsys_llm.numeric.when_shared import Shared, shared

@@ -9,8 +9,8 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.ranks.chance import ALPHA, SMALL
+from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.job.ranks.chance import ALPHA, SMALL
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record, records

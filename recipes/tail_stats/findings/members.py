@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.report.records import Record, Tables
 from nsys_llm.report.walls import Gpu
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import (

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
-from nsys_llm.analyses.nvtx.range_names import raw_texts
-from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.nvtx.launch_ranges import innermost_events
+from nsys_llm.facts.nvtx.range_names import raw_texts
+from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import distinct_codes, equals_before_n, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals

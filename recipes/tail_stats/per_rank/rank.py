@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsys_llm.analyses.collectives.profiler import map_held
-from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.facts.held import map_held
+from nsys_llm.facts.rank_view import RankView
 
 from ..partials import TailPartial
 from .kernels import map_kernels

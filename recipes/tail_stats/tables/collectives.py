@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.analyses.collectives.matched import (
+from nsys_llm.job.collectives.matched import (
     Device,
     MatchedCollectives,
     Sequenced,
     communicator,
 )
-from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
-from nsys_llm.analyses.collectives.stages import find_stages
+from nsys_llm.job.collectives.profiler import profiler_waits_ns, without_profiler
+from nsys_llm.job.collectives.stages import find_stages
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
@@ -52,7 +52,7 @@ def collective_columns(
     """Return one row a collective that all ranks of its communicator have, in order of time.
 
     Args:
-        delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
+        delays: See `nsys_llm.job.collectives.profiler.delays_ns`.
     """
     parts = [
         _collectives(number, sequence, collectives, late)

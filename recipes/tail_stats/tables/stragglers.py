@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced, communicator
-from nsys_llm.analyses.collectives.profiler import without_profiler
-from nsys_llm.analyses.collectives.waits import collective_waits, member_waits
+from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, communicator
+from nsys_llm.job.collectives.profiler import without_profiler
+from nsys_llm.job.collectives.waits import collective_waits, member_waits
 from nsys_llm.numeric.intervals import IntArray
 
 #: A sequence, and how late each member came to it because of the profiler.
@@ -25,7 +25,7 @@ def straggler_rows(
     """Return one row a device and communicator: what it caused and what it suffered.
 
     Args:
-        delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
+        delays: See `nsys_llm.job.collectives.profiler.delays_ns`.
     """
     by_owners: dict[tuple[int, ...], list[_Delayed]] = {}
     for sequence, late in zip(collectives.sequences, delays, strict=True):

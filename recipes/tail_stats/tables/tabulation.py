@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.collectives.profiler import delays_ns
+from nsys_llm.job.collectives.matched import MatchedCollectives
+from nsys_llm.job.collectives.profiler import delays_ns
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.analyses.nvtx.range_names import RangeNames
+from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.facts.nvtx.range_names import RangeNames
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.enclosing import first_above

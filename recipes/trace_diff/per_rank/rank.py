@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.profiler import map_held
-from nsys_llm.analyses.device.overlap import map_overlap, map_spans
-from nsys_llm.analyses.nvtx.phase_times import phase_times
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.finder import nameless_steps
-from nsys_llm.analyses.steps.steps import GRAPH_REPLAYS, KERNEL_PERIOD, STEP_KERNEL, Steps
+from nsys_llm.facts.device.overlap import map_overlap, map_spans
+from nsys_llm.facts.held import map_held
+from nsys_llm.facts.nvtx.phase_times import phase_times
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.finder import nameless_steps
+from nsys_llm.facts.steps.steps import GRAPH_REPLAYS, KERNEL_PERIOD, STEP_KERNEL, Steps
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import summed

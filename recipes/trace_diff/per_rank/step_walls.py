@@ -1,6 +1,6 @@
 """Where the wall-clock time of each full step of one rank went, by what the step did.
 
-Steps and their windows are those of all recipes (`nsys_llm.analyses.steps`): the windows of a
+Steps and their windows are those of all recipes (`nsys_llm.facts.steps`): the windows of a
 device add up, and the classes of a window are those of the table `wall`. Times are lengths: clocks
 of two runs are never compared.
 """
@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.idle_split import situate, split_gaps
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.steps import Steps
-from nsys_llm.analyses.wall.layers import WallLayers
-from nsys_llm.analyses.wall.split import compute_by_kernel, wall_of_steps
+from nsys_llm.facts.device.idle_split import situate, split_gaps
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.steps import Steps
+from nsys_llm.facts.wall.layers import WallLayers
+from nsys_llm.facts.wall.split import compute_by_kernel, wall_of_steps
 from nsys_llm.numeric.grouping import coded, exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, intersect_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N

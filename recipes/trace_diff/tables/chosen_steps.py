@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsys_llm.analyses.steps.token_waits import (
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.steps.token_waits import (
     MOST_UNKNOWN_PCT,
     TokenWaits,
     read_on,
     token_waits,
     weighted_percentile,
 )
-from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.two_samples import Sample

@@ -10,18 +10,18 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.collectives.matched import (
+from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.job.collectives.matched import (
     MatchedCollectives,
     Sequenced,
     communicator,
 )
-from nsys_llm.analyses.collectives.profiler import (
+from nsys_llm.job.collectives.profiler import (
     delays_ns,
     profiler_waits_ns,
     without_profiler,
 )
-from nsys_llm.analyses.collectives.waits import member_waits
+from nsys_llm.job.collectives.waits import member_waits
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.merging import merged
 from nsys_llm.report.columns import Columns, taken
@@ -48,7 +48,7 @@ class CollectiveSums:
         collectives_n: All of them, those without such an instant too.
         total_ns: In kernels of all ranks: waiting, transfer, and until the last rank has left.
         profiler_ns: Part of wait_ns that was the profiler's, see
-            `nsys_llm.analyses.collectives.profiler`.
+            `nsys_llm.job.collectives.profiler`.
         unsure_ns: Time in kernels that were matched with low confidence; in no other sum.
         caused_ns: Waiting that each rank caused, by its number.
     """

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.wall.communication_split import exposed_ns, waiting_and_transfer
+from nsys_llm.job.collectives.matched import MatchedCollectives
+from nsys_llm.job.communication_split import exposed_ns, waiting_and_transfer
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N

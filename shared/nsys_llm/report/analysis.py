@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
-from nsys_llm.analyses.partial import Partial
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.timeline.step_lanes import KeptRanks
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.timeline.step_lanes import KeptRanks
+from nsys_llm.job.partial import Partial
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.outputs import Cells
 from nsys_llm.report.records import Tables

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nsys_llm.analyses.partial import CommunicationPartial
-from nsys_llm.analyses.ranks.judge import judged
+from nsys_llm.job.partial import CommunicationPartial
+from nsys_llm.job.ranks.judge import judged
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import chosen_recipes
 from nsys_llm.report.analysis import load_analysis

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.capture.identity import Member, group_names, groups_of
 from nsys_llm.capture.runs import members_of, with_ranks_twice, with_shared_gpus
+from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import RankKey
 

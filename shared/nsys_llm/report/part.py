@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.analyses.timeline.step_lanes import KeptRanks
+from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.report.findings import ordered
 from nsys_llm.report.model_parts import with_parts
 from nsys_llm.report.prices.pricing import priced

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.capture.identity import Member
+from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank

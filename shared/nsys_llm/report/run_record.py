@@ -10,7 +10,6 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm import __version__
-from nsys_llm.analyses.steps.of_job import AGREED
 from nsys_llm.core.console import escaped_lines
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.core.rooted import ROOTS
@@ -22,6 +21,7 @@ from nsys_llm.report.report import Report, report_record
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.shared_gpus import BESIDE
+from nsys_llm.trace.steps import AGREED
 
 REPORT_NAME: Final = "report.json"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from nsys_llm.analyses.partial import Partial
-from nsys_llm.analyses.ranks.judge import judged
-from nsys_llm.analyses.ranks.verdicts import EVIDENCE, RankVerdict
+from nsys_llm.job.partial import Partial
+from nsys_llm.job.ranks.judge import judged
+from nsys_llm.job.ranks.verdicts import EVIDENCE, RankVerdict
 from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.grouping import grouped
 from nsys_llm.report.outputs import Cells, declared_frames

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.file_state import refuse_changed
 from nsys_llm.profile.inputs import ProfileInput, open_profile

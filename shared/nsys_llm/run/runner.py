@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nsys_llm import __version__
-from nsys_llm.analyses.timeline.step_lanes import KeptRanks
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
+from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import ProfileInput

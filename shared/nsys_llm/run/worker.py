@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.nvtx.phase_filter import find_phase
-from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.finder import found_steps
-from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.capture.profile_statements import profile_statements
 from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
+from nsys_llm.facts.nvtx.phase_filter import find_phase
+from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.finder import found_steps
+from nsys_llm.facts.wall.split import map_wall
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import checked_reads, load_manifest, timeline_reads
 from nsys_llm.numeric.intervals import IntArray

@@ -17,6 +17,10 @@ _DECAYS: Final = 2
 #: Median steps from which on a step holds something else besides.
 _LONGER_TIMES: Final = 1.5
 
+#: An option of no command: name and number of the steps that are warm-up, by side, where ranks
+#: differ in that.
+AGREED: Final = "agreed_warmup"
+
 
 @dataclass(frozen=True)
 class SlowBegin:
@@ -52,7 +56,7 @@ class StepKind:
     """What the steps of a rank are.
 
     Attributes:
-        name: What all of them share, see `nsys_llm.analyses.steps.steps.StepSpans`.
+        name: What all of them share, see `nsys_llm.facts.steps.steps.StepSpans`.
         unit: step, layer, graph or period.
         source: How they were found.
         begin: Its slow first ones.

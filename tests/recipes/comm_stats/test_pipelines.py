@@ -22,7 +22,7 @@ from planted import frame_of
 from quick_run import quick
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.collectives.stages import may_be_stages
+from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.recipes.comm_stats.findings.pipelines import bubble_words, find_pipelines
 from nsys_llm.report.rank_findings import RULES
 from nsys_llm.run.worker import load_analysis

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nsys_llm.analyses.host.states import DOING, HostRecords
+from nsys_llm.facts.host.states import DOING, HostRecords
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import RankTrace
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsys_llm.analyses.device.gpus import (
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.device.gpus import (
     BY_ORDER,
     BY_TABLE,
     ONLY_GPU,
@@ -12,7 +13,6 @@ from nsys_llm.analyses.device.gpus import (
     gpu_links,
     gpu_value,
 )
-from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
 
 PID = (7 << 24) | (1 << 48)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.analyses.timeline.segments import LaneSegments
-from nsys_llm.analyses.timeline.step_lanes import LaneWindow, StepLane
+from nsys_llm.facts.timeline.segments import LaneSegments
+from nsys_llm.facts.timeline.step_lanes import LaneWindow, StepLane
 from nsys_llm.recipes.llm_overview.tables.marks import marks_of
 from nsys_llm.recipes.llm_overview.tables.views import GpuLane, View
 

@@ -11,7 +11,7 @@ from quick_run import quick
 from step_world import StepWorld
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.steps import finder
+from nsys_llm.facts.steps import finder
 from nsys_llm.recipes.llm_overview.findings.screen import screen
 from nsys_llm.recipes.llm_overview.tables.ranks import mean_step_ns, rank_rows
 from nsys_llm.trace.identity import Rank, RankKey

@@ -13,7 +13,7 @@ from effort import seeds
 from machine import random_program, simulate, write_profiles
 from quick_run import quick, quick_run
 
-from nsys_llm.analyses.timeline.step_lanes import KeptRanks
+from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.recipes.llm_overview.tables import views, whole_run
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.part import finished

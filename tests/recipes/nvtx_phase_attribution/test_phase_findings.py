@@ -9,7 +9,7 @@ from planted import frame_of
 from quick_run import quick
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
+from nsys_llm.facts.nvtx.attributed_ops import METHODS, NO_RANGE
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import answer, caveats
 from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import findings as unpriced

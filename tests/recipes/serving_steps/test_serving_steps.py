@@ -22,7 +22,7 @@ from serving_plants import (
 )
 from title_claims import check_title
 
-from nsys_llm.analyses.steps.token_waits import weighted_percentile
+from nsys_llm.facts.steps.token_waits import weighted_percentile
 from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
 from nsys_llm.recipes.serving_steps.findings.answer import headline
 from nsys_llm.recipes.serving_steps.tables.robust_fit import independent, robust_fit

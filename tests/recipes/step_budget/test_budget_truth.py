@@ -17,7 +17,7 @@ from path_truth import (
     wrong_ns,
 )
 
-from nsys_llm.analyses.critical_path.path import blocks, forest
+from nsys_llm.critical_path.path import blocks, forest
 from nsys_llm.recipes.step_budget.tables import meetings
 
 #: Other jobs in each run; a failure names its seed.

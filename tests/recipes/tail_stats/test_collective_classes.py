@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.analyses.collectives.confidence import met_confidence
+from nsys_llm.job.collectives.confidence import met_confidence
 from nsys_llm.recipes.tail_stats.tables.collectives import classes
 
 #: Waiting, total, doubt -> class. The limits themselves are mixed.

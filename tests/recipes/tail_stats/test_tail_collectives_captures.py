@@ -10,7 +10,7 @@ from results import rows
 from tail_ranks import ENDS, N, tail_tables, write_ranks
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.collectives import lanes as collective_lanes
+from nsys_llm.facts import lanes as collective_lanes
 from nsys_llm.run.worker import load_analysis
 
 LENGTHS = [[9_001, 4_000], [5_000, 8_000, 3_000], [7_000, 2_000, 2_000, 6_000]]

@@ -8,8 +8,8 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.merging import merged
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.tail_stats.analysis import ANALYSIS

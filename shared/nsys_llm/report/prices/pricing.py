@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
+from nsys_llm.job.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.causes import Change, ChangeKind
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import FEW_STEPS, LIMITS_PCT, Basis, Price

@@ -1,0 +1,1 @@
+"""What only all ranks together show: clocks, matched collectives, stages, who is slow."""
