@@ -9,8 +9,7 @@ import numpy as np
 from trace_host import HostTraceBuilder
 
 from nsys_llm.taxonomy.cuda_codes import MEMORY_KINDS
-from nsys_llm.testing.trace_export import Cells
-from nsys_llm.testing.trace_store import Thread
+from nsys_llm.testing.trace_store import Cells, Thread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from trace_measured import MeasuredTraceBuilder
 
-from nsys_llm.testing.trace_export import Cells
-from nsys_llm.testing.trace_store import IntArray
+from nsys_llm.testing.trace_store import Cells, IntArray
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

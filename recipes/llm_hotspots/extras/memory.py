@@ -19,8 +19,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.device.gpus import gpu_links, gpu_value
 from nsys_llm.numeric.grouping import distinct_codes, joined, summed
-from nsys_llm.numeric.intervals import IntArray, bounds, starts_inside
-from nsys_llm.numeric.time_bins import span_quarters
+from nsys_llm.numeric.intervals import IntArray, bounds, span_quarters, starts_inside
 from nsys_llm.numeric.watermarks import (
     NEVER,
     level_at,

@@ -12,8 +12,7 @@ from typing import Final
 
 from nsys_llm.capture.identity import Member, earlier_runs, gpu_neighbors, member, without_rank
 from nsys_llm.trace.identity import RankKey, clock_offsets
-from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
-from nsys_llm.trace.statements import Statement
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, Statement
 
 #: The kind of statement on a profile of an earlier run; its name is the command that compares.
 EARLIER_RUN: Final = "earlier_run"

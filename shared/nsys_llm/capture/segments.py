@@ -16,8 +16,7 @@ from nsys_llm.capture.identity import Session
 from nsys_llm.capture.runs import members_of
 from nsys_llm.profile.segments import Segment
 from nsys_llm.trace.identity import clock_offsets, machines
-from nsys_llm.trace.outcomes import ProfileOutcome
-from nsys_llm.trace.statements import Statement
+from nsys_llm.trace.outcomes import ProfileOutcome, Statement
 
 #: The kind of statement on a segment; its name is the segment's, or says that names tell it.
 SEGMENT: Final = "segment"

@@ -7,8 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.time_bins import bin_edges
+from nsys_llm.numeric.intervals import IntArray, bin_edges
 
 #: Stands where no event follows.
 NEVER: Final = -1

@@ -27,11 +27,10 @@ from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.executors import chunked, open_executor
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome, Statement
 from nsys_llm.trace.rank_sets import number_sides
+from nsys_llm.trace.rank_trace import recorded_ns
 from nsys_llm.trace.selection import gpu_processes, used_devices
-from nsys_llm.trace.sound_rows import recorded_ns
-from nsys_llm.trace.statements import Statement
 from nsys_llm.view.text import unquoted
 
 _TABLE: Final = "capture"

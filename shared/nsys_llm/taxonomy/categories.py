@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.taxonomy.data_files import data_file
-from nsys_llm.taxonomy.mangled import unmangled
+from nsys_llm.taxonomy.names import unmangled
 
 #: Engines that have rules, the more special ones first.
 ENGINES: Final = ("vllm", "sglang", "trtllm", "pytorch", "generic")

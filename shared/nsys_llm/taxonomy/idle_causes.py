@@ -19,7 +19,7 @@ starts up, before both, and the profiler's own time before everything: it is no 
 nanosecond of a gap has one cause, and the gap is named after the largest.
 
 Where kernels start before their launch call begins, the clocks of host and GPU disagree by as much
-(see `nsys_llm.trace.launch_clocks`). A gap that is shorter than that is `unresolved`, unless its
+(see `nsys_llm.trace.attribution`). A gap that is shorter than that is `unresolved`, unless its
 cause needs no comparison of the two clocks or has a margin of as much: nodes of one graph launch,
 and a call that returned so long before the gap.
 

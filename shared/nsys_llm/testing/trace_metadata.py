@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from nsys_llm.profile.trace_schema import ExportSchema
-from nsys_llm.testing.trace_export import Cells, TableRows
+from nsys_llm.testing.trace_store import Cells, TableRows
 
 #: Serialised id of virtual machine 1, the only one seen in real reports.
 _VM_ID: Final = 1 << 48

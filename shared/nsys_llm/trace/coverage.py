@@ -12,9 +12,8 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.capture_edges import launched_before, uncalled
+from nsys_llm.trace.attribution import early_starts, launched_before, uncalled
 from nsys_llm.trace.graph_nodes import is_graph_node
-from nsys_llm.trace.launch_clocks import early_starts
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 _NAME_COLUMNS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")

@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name, fill_codes, move_codes
-from nsys_llm.trace.capture_edges import launched_before, uncalled
+from nsys_llm.trace.attribution import launched_before, uncalled
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -62,7 +62,7 @@ class DeviceOps:
         start_ns: Ascending.
         launch_row: Row of the launching call, -1 without one; of what no call launches that of the
             next operation that one did: the GPU waited for the same thread.
-        early: Whether it was launched before the capture began, see `capture_edges`.
+        early: Whether it was launched before the capture began, see `launched_before`.
         computing: Shape (names,), whether a name is that of a kernel or a whole graph.
         windows_ns: Shape (n, 2), sorted and disjoint.
         window_source: One of `OPERATIONS`, `SELECTED`, `WINDOW` and `CAPTURE`.

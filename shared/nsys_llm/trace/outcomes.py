@@ -1,4 +1,4 @@
-"""What became of each profile, and the merged partial of all."""
+"""What became of each profile, what is to be known of it first, and the merged partial of all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from nsys_llm.profile.tables import table_source
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
-from nsys_llm.trace.statements import Statement
 from nsys_llm.trace.unmatched import Unmatched
 from nsys_llm.trace.wall import RankWall
 
@@ -123,3 +122,27 @@ def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> 
         for read in reads
         if read.required and read.table in empty_tables
     )
+
+
+@dataclass(frozen=True, order=True)
+class Statement:
+    """One thing that a profile holds otherwise than a whole recording of one rank does.
+
+    Attributes:
+        kind: What it is; the kinds, and their sentences: `nsys_llm.report.capture_texts`.
+        count_n: How many: launches, rows, messages, ...
+        of_n: How many there are of that in all; None where there is no such number.
+        process: Its globalPid; None where it is about the whole profile.
+        device_id: The CUDA device; None where it is about all of a process.
+        start_ns: Where it begins on the profile's clock; None where it has no time.
+        name: What it is about beside these, such as a table of the export.
+    """
+
+    kind: str
+    count_n: int
+    of_n: int | None = None
+    process: int | None = None
+    device_id: int | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    name: str | None = None

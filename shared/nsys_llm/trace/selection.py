@@ -35,8 +35,9 @@ from nsys_llm.trace.rank_trace import (
     OP_TABLES,
     OVERHEAD_TABLES,
     RankTrace,
+    latest_end_ns,
+    sound_rows,
 )
-from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 
 _PROCESS_TABLES: Final = (*OP_TABLES, "memory_events", "synchronizations", "cuda_events")
 _THREAD_TABLES: Final = (

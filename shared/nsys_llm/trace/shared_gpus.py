@@ -13,9 +13,8 @@ from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals, merged_unions, union_intervals
 from nsys_llm.profile.tables import Table, Trace, pid_of
 from nsys_llm.taxonomy.communication import is_communication
-from nsys_llm.trace.rank_trace import OP_TABLES
+from nsys_llm.trace.rank_trace import OP_TABLES, latest_end_ns, sound_rows
 from nsys_llm.trace.selection import used_devices
-from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 
 #: Option: by the path of a profile those that use one of its GPUs at the same time, each with what
 #: takes its clock to that profile's, in ns.

@@ -36,7 +36,7 @@ from nsys_llm.taxonomy.idle_causes import (
     call_cause,
 )
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
-from nsys_llm.trace.launch_clocks import early_starts
+from nsys_llm.trace.attribution import early_starts
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: Calls that are summed up together, for gaps that hold many.
@@ -68,7 +68,7 @@ class HostTimeline:
         start_up: When the program started up: likewise, disjoint from all of these.
         driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
-            `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
+            `nsys_llm.trace.attribution`; 0 where nothing shows it.
     """
 
     calls: ThreadCalls
