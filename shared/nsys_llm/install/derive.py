@@ -20,11 +20,11 @@ from typing import Final
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.declared import Column, Metric, Option, TableWrite
 from nsys_llm.manifest.manifest import Manifest, common_facts, load_manifest, recipe_names
-from nsys_llm.profile.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 from nsys_llm.report.analysis import load_rules
 from nsys_llm.report.rules import OURS, Rule
 from nsys_llm.report.run_texts import RULES
 from nsys_llm.report.templates import readable
+from nsys_llm.testing.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 
 _SECTION: Final = "<!-- derived: {name} -->\n"
 _SECTION_END: Final = "<!-- end -->"

@@ -12,7 +12,7 @@ from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.demo_model import RankSet
 from nsys_llm.testing.demo_workload import BATCH_1, BATCH_16, SYNC_COPY_BYTES, run_step
 from nsys_llm.testing.trace_bulk import BulkTraceBuilder
-from nsys_llm.testing.trace_store import Cells
+from nsys_llm.testing.trace_schema import Cells
 
 RANKS: Final = 4
 DECODE_STEPS: Final = 24

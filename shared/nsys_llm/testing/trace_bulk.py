@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nsys_llm.testing.trace_store import Cells, IntArray, Queue, SyntheticReport, Thread
+from nsys_llm.testing.trace_schema import Cells
+from nsys_llm.testing.trace_store import IntArray, Queue, SyntheticReport, Thread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Final
 
-from nsys_llm.profile.trace_schema import ExportSchema
-from nsys_llm.testing.trace_store import Cells, TableRows
+from nsys_llm.testing.trace_schema import Cells, ExportSchema, TableRows
 
 #: Serialised id of virtual machine 1, the only one seen in real reports.
 _VM_ID: Final = 1 << 48
