@@ -13,12 +13,12 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.declared import Column, Metric, Option, TableWrite
+from nsys_llm.manifest.declared import Column, Option, TableWrite
 from nsys_llm.manifest.manifest import Manifest, common_facts, load_manifest, recipe_names
 from nsys_llm.report.analysis import load_rules
 from nsys_llm.report.rules import OURS, Rule
@@ -78,14 +78,16 @@ def common_page() -> str:
 def recipe_page(manifest: Manifest) -> str:
     """Return the page of the options, metrics, keys and tables that only one recipe has."""
     options, writes = common_facts(manifest.sided)
+    metrics = [f"| `{it.typed}` | {it.unit} | {_cell(it.meaning)} |" for it in manifest.metrics]
+    keys = [f"| `{key}` | {_cell(meaning)} |" for key, meaning in manifest.verdict.items()]
     return _page(
         f"{manifest.name}: options and tables",
         f"What the numbers mean: [{manifest.name}](../{manifest.name}.md). Options and tables\n"
         "that every recipe has: [common](common.md). Unit and meaning of each column are in the\n"
         "parquet files too, as field metadata.",
         ("Options", options_table(manifest.options[len(options) :])),
-        ("Metrics of gates", metrics_table(manifest.metrics)),
-        ("Keys of verdict.json", verdict_table(manifest.verdict)),
+        ("Metrics of gates", _table(("metric", "unit", "meaning"), metrics)),
+        ("Keys of verdict.json", _table(("key", "meaning"), keys)),
         ("Tables", tables_glossary(manifest.writes[len(writes) :])),
     )
 
@@ -104,18 +106,6 @@ def tables_glossary(tables: Sequence[TableWrite]) -> str:
         + _table(titles, [_column_row(column) for column in table.columns])
         for table in tables
     )
-
-
-def metrics_table(metrics: Sequence[Metric]) -> str:
-    """Return what a gate can be put on as a Markdown table."""
-    rows = [f"| `{metric.typed}` | {metric.unit} | {_cell(metric.meaning)} |" for metric in metrics]
-    return _table(("metric", "unit", "meaning"), rows)
-
-
-def verdict_table(verdict: Mapping[str, str]) -> str:
-    """Return the keys of verdict.json as a Markdown table."""
-    rows = [f"| `{key}` | {_cell(meaning)} |" for key, meaning in verdict.items()]
-    return _table(("key", "meaning"), rows)
 
 
 def versions_table() -> str:

@@ -65,7 +65,8 @@ def place_beside_nsys(
             f"{error}; without it: python3 install.py --venv .venv, which says how to set "
             "NSYS_RECIPE_PATH"
         ) from None
-    lines = [f"placed nsys-llm-recipes {version}{_instead_of(before)} in {nsight.packages}"]
+    instead_of = f", in place of {before}," if before else ""
+    lines = [f"placed nsys-llm-recipes {version}{instead_of} in {nsight.packages}"]
     names = " ".join(recipe_sources(root))
     lines.append(f"now `nsys recipe` has: {names}")
     return [*lines, *own_lines], python
@@ -140,10 +141,6 @@ def _is_source(path: Path) -> bool:
     """Tell our files from what Python, builds and editors leave beside them."""
     hidden = any(part.startswith(".") or part in ("__pycache__", "build") for part in path.parts)
     return not hidden and path.suffix in (".py", ".json", ".typed", ".css", ".js")
-
-
-def _instead_of(version: str | None) -> str:
-    return f", in place of {version}," if version else ""
 
 
 def _own_python(nsight: NsightSystems) -> tuple[list[str], str | None]:

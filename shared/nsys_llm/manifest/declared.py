@@ -7,8 +7,10 @@ schema beside it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,8 @@ class TableRead:
     columns: tuple[str, ...]
     lost: str
     required: bool = False
-    columns_with: Mapping[str, tuple[str, ...]] | None = None
-    references: Mapping[str, tuple[str, ...]] | None = None
+    columns_with: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    references: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_with: tuple[str, ...] = ()
     capture: str | None = None
     only_if: tuple[str, ...] = ()
@@ -123,7 +125,7 @@ class TableRead:
         """Return the columns to read under these options; empty if the table is not needed."""
         if self.only_with and not self.only_if and not self.is_asked(options):
             return ()
-        extra = (cols for name, cols in (self.columns_with or {}).items() if options.get(name))
+        extra = (cols for name, cols in self.columns_with.items() if options.get(name))
         return tuple(dict.fromkeys([*self.columns, *(col for cols in extra for col in cols)]))
 
     def is_asked(self, options: Mapping[str, Any]) -> bool:
@@ -132,8 +134,7 @@ class TableRead:
 
     def columns_for(self, tables: Collection[str]) -> tuple[str, ...]:
         """Return the columns to read besides, where these tables have rows."""
-        column_sets = ((self.references or {}).get(table, ()) for table in tables)
-        return tuple(column for columns in column_sets for column in columns)
+        return tuple(column for table in tables for column in self.references.get(table, ()))
 
 
 @dataclass(frozen=True)
@@ -172,40 +173,23 @@ class Section:
     by: str | None = None
 
 
-def option_of(raw: Mapping[str, Any]) -> Option:
-    """Return an option out of its JSON object."""
-    return Option(**{**raw, "choices": tuple(raw.get("choices", ()))})
+def declared(kind: type[_T], rows: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
+    """Return what JSON objects declare; lists, also those in objects, become tuples."""
+    return tuple(kind(**{name: _frozen(value) for name, value in row.items()}) for row in rows)
 
 
-def write_of(raw: Mapping[str, Any]) -> TableWrite:
-    """Return a written table out of its JSON object."""
-    plain = {key: value for key, value in raw.items() if key != "side"}
-    columns = tuple(Column(**column) for column in raw["columns"])
-    return TableWrite(**{**plain, "columns": columns, "reads": tuple(raw.get("reads", ()))})
-
-
-def read_of(raw: Mapping[str, Any]) -> TableRead:
-    """Return a table to read out of its JSON object."""
-    columns_with = {name: tuple(cols) for name, cols in raw.get("columns_with", {}).items()}
-    references = {name: tuple(cols) for name, cols in raw.get("references", {}).items()}
-    return TableRead(
-        table=raw["table"],
-        columns=tuple(raw["columns"]),
-        lost=raw["lost"],
-        required=raw["required"],
-        columns_with=columns_with,
-        references=references,
-        only_with=tuple(raw.get("only_with", ())),
-        capture=raw.get("capture"),
-        only_if=tuple(raw.get("only_if", ())),
+def declared_writes(rows: Iterable[Mapping[str, Any]]) -> tuple[TableWrite, ...]:
+    """Return the same of written tables, whose columns are objects too."""
+    columns = ({**row, "columns": list(declared(Column, row["columns"]))} for row in rows)
+    return declared(
+        TableWrite, ({key: row[key] for key in row if key != "side"} for row in columns)
     )
 
 
-def section_of(raw: Mapping[str, Any]) -> Section:
-    """Return a section out of its JSON object."""
-    charts = tuple(raw.get("charts", ()))
-    columns, summary = tuple(raw["columns"]), tuple(raw.get("summary", ()))
-    return Section(**{**raw, "columns": columns, "charts": charts, "summary": summary})
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _frozen(inner) for name, inner in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def joined_reads(reads: Sequence[Sequence[TableRead]]) -> tuple[TableRead, ...]:
@@ -229,8 +213,8 @@ def _joined_read(same: Sequence[TableRead]) -> TableRead:
         columns=_distinct(read.columns for read in same),
         lost=same[0].lost,
         required=any(read.required for read in same),
-        columns_with=_distinct_by_name(read.columns_with or {} for read in same),
-        references=_distinct_by_name(read.references or {} for read in same),
+        columns_with=_distinct_by_name(read.columns_with for read in same),
+        references=_distinct_by_name(read.references for read in same),
         only_with=() if always else _distinct(read.only_with for read in same),
         capture=next((read.capture for read in same if read.capture), None),
         only_if=() if needed else _distinct(read.only_if for read in same),

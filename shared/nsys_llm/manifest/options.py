@@ -127,13 +127,18 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         else _read(option, given[option.name])
         for option in manifest.options
     }
-    _check_excluded(manifest, options)
+    for option in manifest.options:
+        if option.excludes and options[option.name] and options[option.excludes]:
+            other = option.excludes.replace("_", "-")
+            raise UsageError(f"{option.flag} and --{other} exclude each other.")
     options["filter_time"] = _filter_time(options)
     _check_window(options["filter_time"])
     if (options["world_size"] or 0) > _MOST_RANKS:
         raise UsageError(f"--world-size: no job has more than {_MOST_RANKS:,} ranks.")
     chosen_recipes(manifest, options)
-    _check_perfetto(options)
+    if options["perfetto_window"] is not None and not options["perfetto"]:
+        raise UsageError("--perfetto-window says what --perfetto shows; add --perfetto.")
+    _check_window(options["perfetto_window"])
     _check_steps(manifest, options)
     _check_texts(options)
     if "gate" in options:
@@ -152,13 +157,6 @@ def _read(option: Option, value: Any) -> Any:
         return _READERS[option.type](value)
     except UsageError as error:
         raise UsageError(f"argument {option.flag}: {error.message}") from error
-
-
-def _check_excluded(manifest: Manifest, options: Mapping[str, Any]) -> None:
-    for option in manifest.options:
-        if option.excludes and options[option.name] and options[option.excludes]:
-            other = option.excludes.replace("_", "-")
-            raise UsageError(f"{option.flag} and --{other} exclude each other.")
 
 
 def _filter_time(options: dict[str, Any]) -> tuple[int | None, int | None] | None:
@@ -197,12 +195,6 @@ def chosen_recipes(manifest: Manifest, options: Mapping[str, Any]) -> tuple[str,
     if odd := [name for name in chosen if name not in names]:
         raise UsageError(f"--only: no recipe '{odd[0]}'; there are: {', '.join(names)}.")
     return tuple(name for name in names if name in chosen)
-
-
-def _check_perfetto(options: Mapping[str, Any]) -> None:
-    if options["perfetto_window"] is not None and not options["perfetto"]:
-        raise UsageError("--perfetto-window says what --perfetto shows; add --perfetto.")
-    _check_window(options["perfetto_window"])
 
 
 def _check_steps(manifest: Manifest, options: Mapping[str, Any]) -> None:

@@ -105,7 +105,8 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
     reach = np.maximum.accumulate(end_ns)
     whole = _between(start_ns, end_ns, reach)
     whole = _with_edges(whole, start_ns, end_ns, reach, windows)
-    if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
+    low, high = windows[0, 0], windows[-1, 1]
+    if len(windows) == 1 and len(whole) and low <= whole.start_ns[0] and whole.end_ns[-1] <= high:
         return whole
     return whole.inside(windows)
 
@@ -145,10 +146,7 @@ def gap_blocks(
             rows = np.insert(rows, 0, last)
         at = rows if order is None else order[rows]
         starts, ends = start_ns[at], end_ns[at]
-        if block.stop < rows_n:
-            edges[0, 1] = ends.max()
-        else:
-            edges[0, 1] = _HIGHEST
+        edges[0, 1] = ends.max() if block.stop < rows_n else _HIGHEST
         gaps = find_gaps(starts, ends, intersect_intervals(windows, edges))
         yield replace(gaps, before=_places(rows, gaps.before), after=_places(rows, gaps.after))
         last, edges[0, 0] = rows[ends.argmax()] if rows.size else -1, edges[0, 1]
@@ -166,11 +164,6 @@ def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
     other = np.flatnonzero(earlier >= ends)
     last[other] = np.searchsorted(reach, reach[at[other]], side="left")
     return last
-
-
-def _holds(window: IntArray, gaps: Gaps) -> bool:
-    """Return whether gaps, in order of time, all lie inside a window."""
-    return bool(window[0] <= gaps.spans[0, 0] and gaps.spans[-1, 1] <= window[1])
 
 
 def _with_edges(

@@ -26,8 +26,14 @@ def texts(column: Any) -> npt.NDArray[Any]:
     if isinstance(column, pa.ChunkedArray):
         parts = [texts(chunk) for chunk in column.chunks]
         return np.concatenate(parts) if parts else np.empty(0, dtype=object)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), None, dtype=object)
     try:
-        return _decoded(column)
+        # Each distinct text is decoded, and kept, once.
+        encoded = column.dictionary_encode()
+        words = np.asarray(encoded.dictionary.to_numpy(zero_copy_only=False), dtype=object)
+        place = encoded.indices.fill_null(len(words)).to_numpy()
+        return np.append(words, np.array([None], dtype=object))[place]
     except (pa.ArrowException, UnicodeDecodeError):
         raw = column.cast(pa.large_binary()).to_pylist()
         decoded = [
@@ -51,13 +57,3 @@ def hex_texts(column: Any, most_n: int) -> npt.NDArray[Any]:
     raw = column.cast(pa.large_binary()).to_pylist()
     digits = [None if item is None else item[:most_n].hex() for item in raw]
     return np.array([*digits, None], dtype=object)[:-1]
-
-
-def _decoded(column: pa.Array) -> npt.NDArray[Any]:
-    """Return texts of which each distinct one is decoded, and kept, once."""
-    if pa.types.is_null(column.type):
-        return np.full(len(column), None, dtype=object)
-    encoded = column.dictionary_encode()
-    words = np.asarray(encoded.dictionary.to_numpy(zero_copy_only=False), dtype=object)
-    place = encoded.indices.fill_null(len(words)).to_numpy()
-    return np.append(words, np.array([None], dtype=object))[place]

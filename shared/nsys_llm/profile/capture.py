@@ -187,8 +187,6 @@ def _cuda_version(number: str | None) -> str | None:
 
 
 def _clocks(profile: ParquetProfile | SqliteProfile) -> tuple[int | None, int | None]:
-    if not profile.has("session"):
-        return None, None
     columns = ("utc_epoch_ns", "system_clock_ns")
     rows = read_table(profile, "session", columns)
     values = [int(rows[column][0]) if len(rows) else NULL_INT for column in columns]
@@ -197,8 +195,6 @@ def _clocks(profile: ParquetProfile | SqliteProfile) -> tuple[int | None, int | 
 
 
 def _duration_ns(profile: ParquetProfile | SqliteProfile) -> int | None:
-    if not profile.has("capture_spans"):
-        return None
     lengths = read_table(profile, "capture_spans", ("duration_ns",))["duration_ns"]
     return int(lengths.max()) if lengths.size and lengths.max() > 0 else None
 
@@ -224,16 +220,12 @@ def _gpu_of(profile: ParquetProfile | SqliteProfile, host: str) -> dict[tuple[in
 
 
 def _gpus(profile: ParquetProfile | SqliteProfile) -> tuple[str, ...]:
-    if not profile.has("gpus"):
-        return ()
     rows = read_table(profile, "gpus", ("gpu_id", "text"))
     order = np.argsort(rows["gpu_id"], kind="stable")
     return tuple(str(name) for name in rows["text"][order] if name)
 
 
 def _processes(profile: ParquetProfile | SqliteProfile) -> dict[int, str]:
-    if not profile.has("processes"):
-        return {}
     rows = read_table(profile, "processes", ("global_pid", "text"))
     pairs = zip(rows["global_pid"].tolist(), rows["text"], strict=True)
     return {pid: str(name) for pid, name in sorted(pairs, key=lambda pair: pair[0]) if name}
@@ -261,8 +253,6 @@ def _numbers(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, in
 
 
 def _mpi_ranks(profile: ParquetProfile | SqliteProfile) -> dict[int, int]:
-    if not profile.has("mpi_ranks"):
-        return {}
     rows = read_table(profile, "mpi_ranks", ("global_tid", "rank"))
     processes = process_of_thread(rows["global_tid"])
     return dict(zip(processes.tolist(), rows["rank"].tolist(), strict=True))

@@ -186,7 +186,10 @@ def _read(
     integers, rows_n = {}, _rows_n(file.metadata)
     for column in columns:
         if not TableSource.is_text(column):
-            _require_integers(file.schema_arrow.field(source.columns[column]).type, column)
+            kind = file.schema_arrow.field(source.columns[column]).type
+            flag = TableSource.is_flag(column) and pa.types.is_boolean(kind)
+            if not (flag or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+                raise pa.ArrowInvalid(f"column {column} holds {kind} where integers belong")
             integers[column] = ColumnRows(rows_n)
     words: dict[str, list[npt.NDArray[Any]]] = {
         column: [] for column in columns if column not in integers
@@ -234,12 +237,6 @@ def _some_groups(metadata: pq.FileMetaData) -> Iterator[range]:
         if rows_n >= _ROWS_AT_A_TIME or group == metadata.num_row_groups - 1:
             yield range(first, group + 1)
             first, rows_n = group + 1, 0
-
-
-def _require_integers(kind: pa.DataType, column: str) -> None:
-    flag = TableSource.is_flag(column) and pa.types.is_boolean(kind)
-    if not (flag or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise pa.ArrowInvalid(f"column {column} holds {kind} where integers belong")
 
 
 def _integers(chunk: pa.Array) -> npt.NDArray[np.int64]:

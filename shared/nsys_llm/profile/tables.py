@@ -62,18 +62,34 @@ class TableSource:
         return column in _FLAG_COLUMNS
 
 
-class StoredColumns(Mapping[str, npt.NDArray[Any]]):
+class _Columns(Mapping[str, npt.NDArray[Any]]):
+    """Columns of which some are made when they are asked for."""
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._columns = columns
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+class StoredColumns(_Columns):
     """Columns as they are kept, integers in any width; whoever asks for some gets int64.
 
     Wide ones last as long as anybody uses them: half of the columns are looked at once.
     """
 
     def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._stored = columns
+        super().__init__(columns)
         self._wide: WeakValueDictionary[str, npt.NDArray[Any]] = WeakValueDictionary()
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        stored = self._stored[name]
+        stored = self._columns[name]
         if stored.dtype.kind != "i" or stored.dtype == np.int64:
             return stored
         wide = self._wide.get(name)
@@ -85,17 +101,8 @@ class StoredColumns(Mapping[str, npt.NDArray[Any]]):
             self._wide[name] = wide
         return wide
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._stored
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)
-
-
-class _TakenColumns(Mapping[str, npt.NDArray[Any]]):
+class _TakenColumns(_Columns):
     """Some rows of columns; each is taken when it is asked for first, and kept.
 
     An analysis looks at two or three columns of a dozen.
@@ -104,24 +111,14 @@ class _TakenColumns(Mapping[str, npt.NDArray[Any]]):
     def __init__(
         self, columns: Mapping[str, npt.NDArray[Any]], rows: npt.NDArray[np.bool_], rows_n: int
     ) -> None:
-        self._columns = columns
-        self._rows = rows
-        self._rows_n = rows_n
+        super().__init__(columns)
+        self._rows, self._rows_n = rows, rows_n
         self._taken: dict[str, npt.NDArray[Any]] = {}
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         if name not in self._taken:  # two threads may both take it: equal values
             self._taken[name] = _taken(self._columns[name], self._rows, self._rows_n)
         return self._taken[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._columns
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,8 @@ HOST_TO_DEVICE: Final = 1
 DEVICE_TO_HOST: Final = 2
 
 _COPIED: Final = (
-    "unknown",
-    "HtoD",
-    "DtoH",
-    "HtoA",
-    "AtoH",
-    "AtoA",
-    "AtoD",
-    "DtoA",
-    "DtoD",
-    "HtoH",
-    "PtoP",
+    *("unknown", "HtoD", "DtoH", "HtoA", "AtoH"),
+    *("AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"),
 )
 #: Pages of unified memory that the driver moves; no call launches that.
 MIGRATION: Final = "page migration"

@@ -258,25 +258,16 @@ def numbered_ranges() -> tuple[NumberedRange, ...]:
     """Return the ranges of frameworks, in the order in which they are looked for."""
     return tuple(
         NumberedRange(
-            numbered["name"],
-            parse_pattern(numbered["pattern"], ours=True),
-            numbered["edge"],
-            numbered["unit"],
+            row["name"], parse_pattern(row["pattern"], ours=True), row["edge"], row["unit"]
         )
-        for numbered in _data()["numbered"]
+        for row in _data()["numbered"]
     )
 
 
 def recording_advice(engine: str) -> tuple[str, str] | None:
     """Return an engine's title and what records its step ranges; None for no such engine."""
-    return next(
-        (
-            (item["title"], item["record"])
-            for item in _data()["engines"]
-            if item["engine"] == engine
-        ),
-        None,
-    )
+    known = (item for item in _data()["engines"] if item["engine"] == engine)
+    return next(((item["title"], item["record"]) for item in known), None)
 
 
 def is_engine_step(name: str, engine: str) -> bool:

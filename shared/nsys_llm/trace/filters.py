@@ -22,7 +22,6 @@ RANGE_OPTIONS: Final = (*NVTX_OPTIONS, *STEP_OPTIONS, "phase")
 
 _FOREVER_NS: Final = int(np.iinfo(np.int64).max)
 
-
 #: Options that choose operations by anything but their device.
 FILTERS: Final = (*RANGE_OPTIONS, "filter_time")
 
@@ -117,18 +116,13 @@ class Selection:
         """Whether a filter chooses launches, and with them calls on the host."""
         return bool(self.ranges) or self.not_before_ns is not None or self.phase is not None
 
-    def chooses(self, start_ns: IntArray, thread: IntArray) -> npt.NDArray[np.bool_] | None:
+    def chooses(self, start_ns: IntArray, thread: IntArray) -> npt.NDArray[np.bool_]:
         """Return which calls on the host start in the chosen ranges, as launches do.
 
         Args:
-            start_ns: Shape (n,), when each call starts.
+            start_ns: Shape (n,), as what is returned: when each call starts.
             thread: Shape (n,), globalTid of each.
-
-        Returns:
-            Shape (n,); None if no filter chooses ranges, so that all calls are chosen.
         """
-        if not self.chooses_calls:
-            return None
         chosen = np.ones(start_ns.shape, dtype=bool)
         for ranges in self.ranges:
             chosen &= _starts_in(start_ns, thread, ranges)

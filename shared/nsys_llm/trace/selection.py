@@ -50,12 +50,10 @@ _THREAD_TABLES: Final = (
     "cpu_samples",
 )
 
-
 #: Ranges that `--trace=python-gil` writes of the interpreter's lock; the program opened none.
 _HOLDS_LOCK: Final = "Holding GIL"
 _WAITS_FOR_LOCK: Final = "Waiting for GIL"
 _LOCK: Final = frozenset({_HOLDS_LOCK, _WAITS_FOR_LOCK})
-
 
 #: Of a profile that are analyzed.
 MOST_PROCESSES: Final = 256
@@ -315,12 +313,11 @@ def _chosen_calls(
     """Return which calls on the host the range filters choose; nothing without such a filter."""
     if not selection.chooses_calls:
         return {}  # the times of calls may not even have been read
-    chosen = {
+    return {
         name: selection.chooses(rank_tables[name]["start_ns"], rank_tables[name]["global_tid"])
         for name in HOST_TABLES
         if name in rank_tables
     }
-    return {name: mask for name, mask in chosen.items() if mask is not None}
 
 
 def _kept(

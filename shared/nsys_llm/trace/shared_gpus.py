@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Final
 
 import numpy as np
@@ -88,14 +88,7 @@ def others_work(users: Sequence[GpuUsers]) -> dict[int, IntArray]:
             beside.setdefault(process, []).append(merged_unions(others))
     own_n = {process: len(used_devices(users[0].trace, process)) for process in beside}
     return {
-        process: _all_of(spans)
+        process: reduce(intersect_intervals, spans)
         for process, spans in beside.items()
         if len(spans) == own_n[process] and all(map(len, spans))
     }
-
-
-def _all_of(spans: Sequence[IntArray]) -> IntArray:
-    both = spans[0]
-    for others in spans[1:]:
-        both = intersect_intervals(both, others)
-    return both

@@ -50,8 +50,10 @@ def library() -> ctypes.CDLL | None:
     """Return the library; None where it is switched off, was not built, or is another version's."""
     if os.environ.get(_SWITCH, "").lower() in _OFF:
         return None
+    # What install.py placed bears the name of its platform, a wheel's does not.
+    file = Path(__file__).with_name(f"_leaf-{platform.machine()}.so")
     try:
-        loaded = ctypes.CDLL(str(_library_path()))
+        loaded = ctypes.CDLL(str(file if file.exists() else file.with_name("_leaf.so")))
         if loaded.leaf_abi() != _ABI:
             return None
     except (OSError, AttributeError):
@@ -60,12 +62,6 @@ def library() -> ctypes.CDLL | None:
     loaded.leaf_rows.restype = number
     loaded.leaf_rows.argtypes = [place, *[number] * 5, place, number, place, number]
     return loaded
-
-
-def _library_path() -> Path:
-    """Return the library that install.py placed, which bears its platform's name, or a wheel's."""
-    placed = Path(__file__).with_name(f"_leaf-{platform.machine()}.so")
-    return placed if placed.exists() else placed.with_name("_leaf.so")
 
 
 def decoder() -> str:

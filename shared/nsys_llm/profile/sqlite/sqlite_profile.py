@@ -232,7 +232,11 @@ class SqliteProfile:
 
     def _bulk(self, source: TableSource, columns: Sequence[str]) -> Table:
         query = all_rows(source.nsys, [selected(source, column) for column in columns])
-        batches = self._batches(query)
+        with closing(adbc_driver_manager.AdbcStatement(self._opened())) as statement:
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            batches = self._bounded(pa.RecordBatchReader._import_from_c(stream.address))
         return Table(
             {
                 name: concatenated([batch.column(index) for batch in batches], name)
@@ -254,13 +258,6 @@ class SqliteProfile:
             self._driver.callback(made.close)
             self._connection = made
         return self._connection
-
-    def _batches(self, query: str) -> list[Any]:
-        with closing(adbc_driver_manager.AdbcStatement(self._opened())) as statement:
-            statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
-            statement.set_sql_query(query)
-            stream, _ = statement.execute_query()
-            return self._bounded(pa.RecordBatchReader._import_from_c(stream.address))
 
     def _bounded(self, batches: Iterable[Any]) -> list[Any]:
         """Return all batches, unless there are more rows than a file of this size can hold."""
