@@ -81,7 +81,10 @@ def with_ranks_twice(
     sizes = [profile.facts.world_size for profile in profiles if profile.facts is not None]
     if group_of is None and any(size is not None and size < len(sizes) for size in sizes):
         return tuple(profiles)
-    name_of = _name_groups(profiles)
+    # Labels without ranks by path, where these tell groups; else empty texts.
+    name_of = {profile.path: without_rank(profile.label) for profile in profiles}
+    if min(Counter(name_of.values()).values(), default=0) < 2:
+        name_of = dict.fromkeys(name_of, "")
     said: dict[tuple[object, int], list[str]] = {}
     for one in members_of(profiles):
         if one.said_rank is not None:
@@ -111,13 +114,6 @@ def with_shared_gpus(profiles: Sequence[ProfileOutcome]) -> tuple[ProfileOutcome
         replace(profile, statements=(*profile.statements, *said.get(profile.path, ())))
         for profile in profiles
     )
-
-
-def _name_groups(profiles: Sequence[ProfileOutcome]) -> dict[str, str]:
-    """Return profiles' labels without ranks by path, where these tell groups; else empty texts."""
-    stems = {profile.path: without_rank(profile.label) for profile in profiles}
-    several = min(Counter(stems.values()).values(), default=0) > 1
-    return stems if several else dict.fromkeys(stems, "")
 
 
 def comparison(earlier: Sequence[str], newest: Sequence[str]) -> str:

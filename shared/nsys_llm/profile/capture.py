@@ -151,6 +151,9 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     lines = variables.get(_LINES, "")
     is_time = trigger == "Software" and re.fullmatch("[0-9]{1,15}", period)
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
+    lengths = read_table(profile, "capture_spans", ("duration_ns",))["duration_ns"]
+    mpi = read_table(profile, "mpi_ranks", ("global_tid", "rank"))
+    processes = process_of_thread(mpi["global_tid"])
     return CaptureFacts(
         host=system.get("Hostname") or None,
         driver_version=system.get("NvDriverVersion") or None,
@@ -162,7 +165,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         system_clock_ns=system_clock_ns,
         processes=_processes(profile),
         rank_variables=_numbers(variables, RANK_VARIABLES),
-        mpi_ranks=_mpi_ranks(profile),
+        mpi_ranks=dict(zip(processes.tolist(), mpi["rank"].tolist(), strict=True)),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in profile.key_values("capture", _TRACED_KEYS)})),
         secret_variables=secret_names(chain(_set_names(profile, variables), *environments)),
@@ -171,7 +174,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         sample_period_ns=int(period) if is_time else 0,
         paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
         pid_namespace=system.get("SystemUID") or None,
-        duration_ns=_duration_ns(profile),
+        duration_ns=int(lengths.max()) if lengths.max(initial=0) > 0 else None,
         gpu_of=_gpu_of(profile, system.get("Hostname") or ""),
         world_size=_numbers(variables, (WORLD_SIZE,)).get(WORLD_SIZE),
         max_connections=int(lines) if re.fullmatch("[0-9]{1,3}", lines) else None,
@@ -192,11 +195,6 @@ def _clocks(profile: ParquetProfile | SqliteProfile) -> tuple[int | None, int | 
     values = [int(rows[column][0]) if len(rows) else NULL_INT for column in columns]
     utc_epoch_ns, system_clock_ns = (None if value == NULL_INT else value for value in values)
     return utc_epoch_ns, system_clock_ns
-
-
-def _duration_ns(profile: ParquetProfile | SqliteProfile) -> int | None:
-    lengths = read_table(profile, "capture_spans", ("duration_ns",))["duration_ns"]
-    return int(lengths.max()) if lengths.size and lengths.max() > 0 else None
 
 
 def _gpu_of(profile: ParquetProfile | SqliteProfile, host: str) -> dict[tuple[int, int], str]:
@@ -250,12 +248,6 @@ def _set_names(
 def _numbers(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
     values = {name: variables.get(name, "") for name in names}
     return {name: int(value) for name, value in values.items() if value.isdecimal()}
-
-
-def _mpi_ranks(profile: ParquetProfile | SqliteProfile) -> dict[int, int]:
-    rows = read_table(profile, "mpi_ranks", ("global_tid", "rank"))
-    processes = process_of_thread(rows["global_tid"])
-    return dict(zip(processes.tolist(), rows["rank"].tolist(), strict=True))
 
 
 def unknown_tables(profile: ParquetProfile | SqliteProfile) -> tuple[tuple[str, str], ...]:

@@ -95,7 +95,8 @@ class ParquetProfile:
         """Return the names, as exported, of the columns of one of our tables."""
         if not self.has(table):
             return frozenset()
-        return frozenset(self._names(table))
+        # A name in a damaged file may be no text.
+        return self._guarded(table, lambda: frozenset(self._open(table).schema_arrow.names))
 
     def read(self, table: str, columns: Sequence[str]) -> Table:
         """Read columns, all in our names, all present in the export.
@@ -140,21 +141,15 @@ class ParquetProfile:
 
         return self._guarded(table, opened)
 
-    def _names(self, table: str) -> list[str]:
-        # A name in a damaged file may be no text.
-        return self._guarded(table, lambda: list(self._open(table).schema_arrow.names))
-
-    def _file(self, table: str) -> str:
-        return f"{self.path.name}/{table_source(table).nsys}.parquet"
-
     def _guarded(self, table: str, action: Callable[[], T]) -> T:
         try:
             return action()
         except (pa.ArrowException, OSError, TooManyRows, UnicodeDecodeError, KeyError) as error:
             reason = str(error).replace(f"{self.path.parent}{os.sep}", "")
             reason = " ".join(reason.split())[:200]
+            file = f"{self.path.name}/{table_source(table).nsys}.parquet"
             raise ProfileError(
-                f"{self._file(table)}: cannot be read ({reason}); export the profile again."
+                f"{file}: cannot be read ({reason}); export the profile again."
             ) from error
 
 

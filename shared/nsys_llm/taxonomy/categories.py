@@ -42,16 +42,14 @@ class Category:
 
 @dataclass(frozen=True)
 class KernelRule:
-    """One rule.
+    """One rule, as its file has it.
 
     Attributes:
-        id: Unique, `engine.name`.
         pattern: Regular expression searched in the name. Each of its alternatives contains at
             least four fixed characters in a row outside groups, which make it quick to rule out.
-        operation: What the kernel does in a model, in an engineer's words; null if unknown.
+        operation: In an engineer's words; None if unknown.
         flags: Ids of declared flags: reasons why results may differ between runs or shapes.
-        example: A name that this rule must win; long argument lists are shortened.
-        source: Where kernels of this name come from.
+        example: A name that this rule must win.
     """
 
     id: str
