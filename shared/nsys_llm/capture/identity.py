@@ -51,9 +51,7 @@ class Member:
         program: Its name without what tells ranks apart.
         gpus: Those that it uses, by uuid or place in the machine.
         rank: In its job, as the profile or its file says.
-        said_rank: As the profile says.
         step: What its steps are called, or whose engine's they are, and what is in their batches.
-        busy_ns: GPU time.
         namespace: In which its process id is unique.
     """
 

@@ -57,7 +57,6 @@ class LaunchCalls:
     Attributes:
         row: In the table of calls.
         does: Bits of the constants above.
-        thread: A code.
         seen: Whether an operation of it is recorded.
         missing: Whether it starts work, left no row, and not by nature.
     """

@@ -109,11 +109,7 @@ LACKING = ("lost_work", "silent_work", "unawaited_work")
 
 
 def work_statements(trace: Trace, known: Mapping[int, LostWork]) -> Iterator[Statement]:
-    """Return what is missing of each process, and how many of them have no row at all.
-
-    Args:
-        known: What of it is known already, by globalPid.
-    """
+    """Return what is missing of each process, and how many of them have no row at all."""
     working = gpu_processes(trace)
     silent_n = launching_n = 0
     for process in sorted({*working, *_calling(trace)}):

@@ -80,9 +80,6 @@ def check(root: Path, given: str | None) -> tuple[list[str], bool]:
 
     Returns:
         Lines to print, and whether a run would work.
-
-    Raises:
-        UsageError: A record is damaged.
     """
     report = _looked(root, given)
     return [*report.lines, *_closing(report)], not report.fixes

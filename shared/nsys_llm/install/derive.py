@@ -28,7 +28,6 @@ from nsys_llm.testing.trace_schema import ExportSchema, Framework, frameworks, s
 
 _SECTION: Final = "<!-- derived: {name} -->\n"
 _SECTION_END: Final = "<!-- end -->"
-
 #: How exports and the framework of a release are tested, by the words of the data file.
 _EXPORTS: Final = {
     "nsys": "made by this release from real reports",
@@ -129,11 +128,7 @@ def needed_packages(project: str) -> str:
 
 
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each derived file of a checkout with the content that it should have.
-
-    Raises:
-        UsageError: The folder is no checkout of this project.
-    """
+    """Yield each derived file of a checkout with the content that it should have."""
     if not (root / "manifests" / "common.json").is_file():
         raise UsageError(f"{root}: not a checkout of nsys-llm-recipes (no manifests/common.json).")
     project = (root / "pyproject.toml").read_text("utf-8")

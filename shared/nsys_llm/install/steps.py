@@ -47,10 +47,6 @@ def place_beside_nsys(
 
     Returns:
         Lines to tell, and the Python that the requirements have to go to, if that is a given one.
-
-    Raises:
-        UsageError: There is no Nsight Systems, or something is in the way.
-        OutputError: There is no permission.
     """
     nsight = locate(given)
     own_lines, python = _own_python(nsight) if nsight.has_own_python else ([], None)
@@ -80,10 +76,6 @@ def uninstall(nsys: str | None) -> tuple[list[str], list[str]]:
 
     Returns:
         Lines to tell, and the files that were kept because somebody added them.
-
-    Raises:
-        UsageError: There is no Nsight Systems, or a record is damaged.
-        OutputError: There is no permission.
     """
     if nsys is None:
         roots = [nsight.packages for nsight in find_all() if read_record(nsight.packages)]
@@ -157,7 +149,6 @@ def _own_python(nsight: NsightSystems) -> tuple[list[str], str | None]:
 
 
 _IN_WHEEL: Final = "nsys_llm/profile/sqlite/_leaf.so"
-
 #: A text in pip's output, and what we say about it. The first that fits counts.
 _ADVICE: Final = (
     ("externally-managed-environment", "{} takes no packages itself (PEP 668); use --venv DIR"),
@@ -184,7 +175,6 @@ def built_library(
     Args:
         python: The one whose pip builds it.
         wheels: A folder of wheels to take it from instead.
-        copy_sources: Copies the checkout into a folder.
         run: Runs a command, with variables added to its environment.
     """
     if os.environ.get("NSYS_LLM_NATIVE", "").lower() in ("0", "false", "no", "off"):

@@ -18,7 +18,6 @@ class Option:
     """One command-line option; `name` is the field, `--name-with-dashes` the flag.
 
     Attributes:
-        excludes: Another option that cannot be given together with this one.
         alias: Another name, which Nsight Systems' own recipes have for it.
     """
 
@@ -56,7 +55,6 @@ class TableWrite:
     """One written table.
 
     Attributes:
-        file: Name without extension.
         index: Column that becomes the index of the data frame, as NVIDIA's tables have it.
         option: The option without which it has no rows; None for most tables.
         reads: Tables read, without each of which it has no rows.
@@ -98,8 +96,6 @@ class TableRead:
     """One table of an export that a recipe reads, in our names (see `nsys_llm.profile.tables`).
 
     Attributes:
-        columns: Columns that are always read.
-        columns_with: Further columns, by the option that needs them.
         references: Further columns, by a table that stands before this one and has rows that they
             refer to.
         only_with: Options of which one must be given for the table to be read; empty: always.
@@ -142,16 +138,11 @@ class Section:
     """One table as people read it.
 
     Attributes:
-        title: Heading; findings link to it.
-        shows: What it shows and how to read it, one to three sentences.
-        columns: Columns of the rows that are shown.
-        charts: Figures, drawn above the rows.
         lead: Whether it is read first: report.md has no others, and the notebook folds them.
         opening: Whether its figures, without rows, stand ahead of the findings; report.md, which
             has no figures, leaves it out.
         beside: Whether its figures, without rows, stand below the finding whose number its rows
             have; report.md leaves it out.
-        optional: Whether it is left out where the table has no rows.
         extra: Whether few captures have it: it stands apart, behind all others.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
         by: Column of numbers by which the rows that are shown are chosen, the largest first, above

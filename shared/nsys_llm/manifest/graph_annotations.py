@@ -43,7 +43,6 @@ class GraphAnnotations:
     """Nodes of CUDA graphs by their key, (graph id << 32) | node id; arrays of shape (nodes,).
 
     Attributes:
-        file: The file that they are of, as it was typed.
         key: Distinct, ascending.
         part: Code into `texts`, -1 for none.
         source: Likewise, file and line.

@@ -37,12 +37,8 @@ class Manifest:
     """One recipe. `options`, `writes` and `sections` include what all recipes share.
 
     Attributes:
-        question: What the recipe answers, as a user asks it.
-        sections: What the report and the notebook show, from coarse to fine.
         sided: Whether it compares sets of ranks (see `nsys_llm.trace.rank_sets`); the tables that
             all recipes share then say which set a row is of.
-        metrics: What a gate can be put on.
-        verdict: What each key of verdict.json means; empty for a recipe without gates.
         recipes: Of an overview, the recipes that it runs; their options and reads are its own.
         by_step: Whether it tells of steps by itself, so that --step alone means something.
     """
@@ -65,11 +61,7 @@ class Manifest:
     recipes: tuple[str, ...] = ()
 
     def table(self, file: str) -> TableWrite:
-        """Return one written table by name.
-
-        Raises:
-            ManifestError: The recipe has no such table.
-        """
+        """Return one written table by name."""
         for table in self.writes:
             if table.file == file:
                 return table
@@ -90,11 +82,7 @@ def recipe_question(recipe: str) -> str:
 
 @lru_cache
 def load_manifest(recipe: str) -> Manifest:
-    """Return the manifest of a recipe.
-
-    Raises:
-        UsageError: There is no such recipe; the message lists those there are.
-    """
+    """Return the manifest of a recipe."""
     if recipe not in recipe_names():
         raise UsageError(f"unknown recipe '{recipe}'; there are: {', '.join(recipe_names())}.")
     return _built(_read_json(recipe), _read_json(_COMMON))

@@ -20,12 +20,7 @@ from nsys_llm.numeric.intervals import IntArray
 
 @dataclass(frozen=True)
 class Effects:
-    """Changes and their parts; all of shape (rows,), int64. Positive means more or longer.
-
-    Attributes:
-        count: The part that more or fewer calls make, at the mean of the baseline.
-        per_call: The rest: longer or shorter calls.
-    """
+    """Changes and their parts; all of shape (rows,), int64. Positive means more or longer."""
 
     change: IntArray
     count: IntArray

@@ -14,9 +14,6 @@ def texts(column: Any) -> npt.NDArray[Any]:
 
     A name may have been cut off in the middle of a character: bytes that are no UTF-8 are escaped.
 
-    Args:
-        column: A pyarrow Array or ChunkedArray.
-
     Raises:
         pyarrow.ArrowInvalid: The column holds something else than text.
     """
@@ -46,11 +43,7 @@ def hex_texts(column: Any, most_n: int) -> npt.NDArray[Any]:
     """Return a column of bytes as texts of two digits each, with None for null.
 
     Args:
-        column: A pyarrow ChunkedArray of bytes or texts.
         most_n: Bytes of each value that are taken.
-
-    Raises:
-        pyarrow.ArrowInvalid: The column holds something else.
     """
     if pa.types.is_null(column.type):
         return np.full(len(column), None, dtype=object)

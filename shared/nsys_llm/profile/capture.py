@@ -29,7 +29,6 @@ RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RA
 WORLD_SIZE: Final = "WORLD_SIZE"
 #: In how many lines launches queue; with one, what is behind another stream's launch waits.
 _LINES: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
-
 #: Export schemas that the table and column names here were checked against, as (major, minor).
 OLDEST_SCHEMA: Final = (3, 7)
 NEWEST_SCHEMA: Final = (3, 30)
@@ -77,15 +76,10 @@ class CaptureFacts:
         secret_variables: Names of variables that look like secrets, of the launched command and
             of every other process whose environment the profile stores.
         environments_n: Environments of processes among the profile's strings.
-        session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
-        paranoid_level: Linux' kernel.perf_event_paranoid.
         pid_namespace: In which process ids are unique, as the machine calls it.
-        duration_ns: Length of the session.
         gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
             sits in which machine. Only what the profile says: a device id alone is no GPU.
-        world_size: How many ranks the launched command's job has.
-        max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
         unknown_tables: What is there in a form not known, see the function of that name.
     """
 
@@ -135,11 +129,7 @@ class CaptureFacts:
 
 
 def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
-    """Read the facts of an open profile.
-
-    Raises:
-        ProfileError: A table of them is damaged.
-    """
+    """Read the facts of an open profile."""
     system = dict(profile.key_values("system", _SYSTEM_KEYS))
     export = dict(profile.key_values("export", _EXPORT_KEYS))
     utc_epoch_ns, system_clock_ns = _clocks(profile)
@@ -255,9 +245,6 @@ def unknown_tables(profile: ParquetProfile | SqliteProfile) -> tuple[tuple[str, 
 
     That is a table with the name of one that is read and more after it; or payloads of NVTX in
     columns or tables of their own, as Nsight Systems writes them from 2026.4 on.
-
-    Raises:
-        ProfileError: The profile is damaged.
     """
     found = {
         (name, other)

@@ -45,11 +45,9 @@ _PARTIAL_KEYS: Final = (
 
 #: Exports the payloads of NVTX ranges too; nsys of 2023.4 does not know it.
 _BLOBS: Final = "--include-blobs=true"
-
 #: How long an export may take: 10 minutes, and a second for each megabyte, where nsys takes 0.1 s.
 _EXPORT_SECONDS: Final = 600.0
 _EXPORT_BYTES_PER_SECOND: Final = 1_000_000
-
 #: Of a disk with less, nobody can tell what an export lacks.
 _LEAST_FREE_BYTES: Final = 1 << 20
 
@@ -94,14 +92,7 @@ def open_export(
     profile only says that there is one: its export is used, and none can be made.
 
     Args:
-        profile: A `.nsys-rep` or `.qdrep` file.
-        tables: Our names of the tables that will be read.
-        nsys: The `nsys` that runs us, if any.
         again: Make none: an export takes longer than all that follows.
-        roots: Where files may be read.
-
-    Raises:
-        ProfileError: The profile cannot be read or exported.
     """
     state = _state_of(profile, roots)
     written_ns = state.st_mtime_ns

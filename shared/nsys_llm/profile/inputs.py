@@ -81,9 +81,6 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput]
 
     Args:
         sides: What was typed for each side; the only key "" for a run of one set.
-
-    Raises:
-        UsageError: See `expand_inputs`; the message begins with the side.
     """
     inputs: list[ProfileInput] = []
     notes: list[str] = []
@@ -145,14 +142,8 @@ def open_profile(
 
     Args:
         path: A `.nsys-rep`, `.qdrep` or `.sqlite` file, or a `_pqtdir` folder.
-        tables: Our names of the tables that will be read.
         export_dir: Where exports go and are looked for; None: beside the profile.
-        nsys: The `nsys` that runs us, if any.
         again: It was open before in this run: what was not kept is not exported a second time.
-        roots: Where files may be read.
-
-    Raises:
-        ProfileError: The profile cannot be read.
     """
     file = Path(path)
     if _is_folder(file):

@@ -172,12 +172,7 @@ def _states(folder: Path) -> dict[Path, FileState]:
 def _read(
     file: pq.ParquetFile, source: TableSource, columns: Sequence[str], names: Sequence[str]
 ) -> Table:
-    """Read some row groups at a time: Arrow never holds more of the table than those.
-
-    Args:
-        columns: Ours, to return.
-        names: The same as exported, each once.
-    """
+    """Read some row groups at a time: Arrow never holds more of the table than those."""
     integers, rows_n = {}, _rows_n(file.metadata)
     for column in columns:
         if not TableSource.is_text(column):

@@ -36,7 +36,6 @@ class TableSource:
     """Where one of our tables stands in an export.
 
     Attributes:
-        nsys: The name in an export.
         columns: Our column name -> the column's name in an export.
         optional: Our names of columns that some schema versions lack; NULL throughout then.
     """
@@ -126,7 +125,6 @@ class Table:
     """Rows of one table; all columns have the same length.
 
     Attributes:
-        columns: By our names.
         rows_n: How many rows there are; None: as many as the first column has.
     """
 
@@ -182,7 +180,6 @@ class Trace:
 
     Attributes:
         tables: By our names; a table that the profile lacks is there without rows.
-        absent: Our names of the tables that the profile lacks.
         strings: The profile's strings as far as a column refers to them; ids that the profile does
             not explain are left out.
         cut_names_n: Those of them that are cut: longer than `taxonomy.names` lets them be.

@@ -65,11 +65,7 @@ _PREFIX: Final = re.compile(r"_*cuda|cu(64)?")
 
 @cache
 def classify_api(name: str) -> str:
-    """Return the class of an API function, one of `API_CLASSES`.
-
-    Args:
-        name: With or without its version suffix: `cudaLaunchKernel_v7000`, `cuMemAlloc`.
-    """
+    """Return the class of an API function, one of `API_CLASSES`."""
     prefix = _PREFIX.match(name)
     if prefix is None:
         return "other"

@@ -49,7 +49,6 @@ class KernelRule:
             least four fixed characters in a row outside groups, which make it quick to rule out.
         operation: In an engineer's words; None if unknown.
         flags: Ids of declared flags: reasons why results may differ between runs or shapes.
-        example: A name that this rule must win.
     """
 
     id: str
@@ -88,11 +87,7 @@ class RuleSet:
         object.__setattr__(self, "_known", {})
 
     def classify(self, name: str) -> Classification:
-        """Return what the first matching rule says about a kernel's name, or `UNMATCHED`.
-
-        Args:
-            name: Demangled, mangled or base name. A base name such as `device_kernel` may say less.
-        """
+        """Return what the first matching rule says about a kernel's name, or `UNMATCHED`."""
         # Ranks have mostly the same names.
         if (known := self._known.get(name)) is None:
             known = self._known[name] = self._classified(name)
@@ -138,11 +133,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 @cache
 def load_rules(engine: str) -> RuleSet:
-    """Return the effective rules of an engine.
-
-    Raises:
-        UsageError: There is no such engine.
-    """
+    """Return the effective rules of an engine."""
     if engine not in ENGINES:
         raise UsageError(
             f"'{engine}' is not an engine with rules; use one of {', '.join(ENGINES)}."

@@ -56,7 +56,6 @@ MEMORY_KINDS: Final = (
 #: Operations of memory events.
 ALLOCATION: Final = 0
 FREE: Final = 1
-
 #: Host memory that is not pinned.
 PAGEABLE: Final = MEMORY_KINDS.index("pageable")
 
@@ -64,7 +63,6 @@ _UNKNOWN_MEMORY: Final = MEMORY_KINDS.index("unknown")
 _NOT_RECORDED: Final = len(MEMORY_KINDS)
 _FILL: Final = len(COPY_KINDS)
 _BASE: Final = _NOT_RECORDED + 1
-
 #: Bytes of device memory traffic for each byte of the operation: a copy inside the device reads and
 #: writes, a fill writes. Other copies are bound by the bus or the link.
 _DEVICE_TRAFFIC: Final = {"DtoD": 2, "memset": 1}
@@ -93,7 +91,6 @@ class MoveKind:
     """What a code of `move_codes` or `fill_codes` stands for.
 
     Attributes:
-        kind: One of `COPY_KINDS`, or memset.
         source: Kind of the memory read; None for a fill and where the export does not record it.
         target: Kind of the memory written; None where the export does not record it.
     """

@@ -84,12 +84,10 @@ AWAY: Final = (NO_WORK, OTHER_PROCESS, NOT_RECORDED)
 #: The causes before this code are idle time; the profiler's work is none, and lost work is not
 #: known to be.
 IDLE_CAUSES_N: Final = PROFILER_OVERHEAD
-
 #: A first launch that takes at least so long, and so many times the median launch of its process,
 #: loads the kernel's code: lazy loading takes 0.1 ms and more, a launch 2 to 20 us.
 SLOW_FIRST_LAUNCH_NS: Final = 100_000
 SLOW_FIRST_LAUNCH_TIMES: Final = 10
-
 #: What another thread does that the launching one may wait for.
 BLOCKING: Final = tuple(
     _CODES[name] for name in ("host_sync", "sync_memop", "alloc", "module_load")

@@ -21,7 +21,6 @@ class KernelLever:
     """What can be done about some kernels, and what that leaves of their time.
 
     Attributes:
-        id: Name of the rule that speaks of it.
         detail: Which kernels, as the cause of findings has it.
         gpus: Found in the name of a GPU on which it applies; None: on all.
         only_there: Found in kernel names that only such GPUs run, where a GPU's name is not
@@ -99,8 +98,6 @@ class FusionFlag:
 
     Attributes:
         flag: None where it has none on NVIDIA's GPUs.
-        since: Versions, models and GPUs, in words.
-        slower: Where it was no gain, in words.
         gpus: Found in the name of a GPU on which it works; None: on all.
         only: Found in the lines of the first kernel, the last and the GPU where it works.
     """
@@ -123,13 +120,10 @@ class Fusion:
     """One sequence of kernels.
 
     Attributes:
-        what: Its kernels in words.
         sequence: Names of elements, at least two.
         moved: Bytes that each moves per value; None where its time is not that of memory.
         saved: Bytes of them that fusing leaves out.
         fused: Found in what is known of a kernel that does all of it at once.
-        flags: By engine.
-        beyond: What one kernel gains besides.
     """
 
     id: str

@@ -11,7 +11,6 @@ from typing import Final
 
 PROFILER: Final = "profiler"
 APPLICATION: Final = "application"
-
 #: Owner and kind by type, for the types that say what they are.
 _BY_TYPE: Final = {
     2: (APPLICATION, "JIT compilation"),
@@ -34,7 +33,6 @@ def overhead_kind(table: str, overhead_type: int, name: str | None) -> tuple[str
     """Return whose overhead an event is, and its kind.
 
     Args:
-        table: Our name of the table that it stands in.
         overhead_type: As recorded; anything else where the export has no types.
         name: Name of the event; None where there is none.
     """

@@ -8,7 +8,6 @@ from typing import Final
 
 #: Row of TARGET_INFO_SYSTEM_ENV that holds a whole environment as one text.
 DEVICE_ENVIRONMENT: Final = "DeviceEnvironment"
-
 #: Whole words of a name; TOKENIZERS_PARALLELISM is none, GITHUB_TOKEN and WANDB_API_KEY are.
 _SECRET_WORDS: Final = frozenset(
     [

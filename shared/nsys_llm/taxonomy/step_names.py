@@ -22,13 +22,11 @@ STEP: Final = "step"
 LAYER: Final = "layer"
 GRAPH: Final = "graph"
 PERIOD: Final = "period"
-
 #: Share of steps that hold one kind of requests, in a worker for these alone; ours: steps of a
 #: server of both vary more.
 _NEARLY_ALL: Final = 0.8
 #: What a step between replays of a graph is called whose kernels are launched one by one.
 EAGER: Final = "eager prefill"
-
 #: What a step without requests of a kind has none of.
 _PARTS: Final = {
     "ctx_reqs": ("ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),
@@ -70,10 +68,8 @@ class NumberedRange:
     """A range that a framework writes once a step or layer.
 
     Attributes:
-        name: What all such ranges are called.
         pattern: Their names; a group `number` counts layers.
         edge: Which edge parts two steps; both: the range is the step.
-        unit: `STEP` or `LAYER`.
     """
 
     name: str

@@ -16,11 +16,9 @@ from nsys_llm.testing.trace_schema import Cells
 
 RANKS: Final = 4
 DECODE_STEPS: Final = 24
-
 #: Process of rank 0; the others follow. Threads of each are its pid and these numbers more.
 _FIRST_PID: Final = 4101
 _WATCHDOG, _PROFILER = 70, 71
-
 #: How much longer the kernels of each rank take; rank 2's GPU is throttled, and healed.
 SLOWNESS: Final = (1.0, 1.003, 1.22, 0.998)
 HEALED: Final = (1.0, 1.003, 1.001, 0.998)
@@ -104,9 +102,6 @@ def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
     Args:
         folder: Where to; the three folders in it must not exist.
         scale: Number of decode steps relative to the full set.
-
-    Raises:
-        OutputError: A file is there already.
     """
     steps = steps_of(scale)
     runs = {}

@@ -81,9 +81,6 @@ class Workload:
     """What one server run computes.
 
     Attributes:
-        batch: Sequences that decode together.
-        prefill: Its matrix products.
-        decode: Those of a decode step.
         lm_head: Name and duration of the last product.
         elementwise_pct: Duration of norms and activations, in percent of those of a batch of 1.
         cache_write_pct: That of the cache write.

@@ -185,7 +185,6 @@ class BulkTraceBuilder(SyntheticReport):
             start_ns: One per range.
             end_ns: One per range; None for one that the capture does not see ending.
             kind: `push_pop`, `start_end` or `mark`.
-            domain: Name of the NVTX domain; empty for the default one.
             registered: Whether the texts are registered strings (`textId` in place of `text`).
             end_tid: Thread that ends a start/end range, where it is another one.
         """

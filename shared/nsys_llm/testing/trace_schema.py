@@ -37,7 +37,6 @@ class ExportColumn:
         sql_type: INTEGER, REAL or TEXT.
         arrow_type: Type in a parquet export, as arrow prints it.
         nullable: Whether a real export may hold NULL there.
-        primary_key: Whether SQLite declares it so.
     """
 
     name: str
@@ -58,17 +57,13 @@ class ExportSchema:
     """The tables of one schema version.
 
     Attributes:
-        version: Like `3.25.0`.
         product_version: Of the Nsight Systems that writes this schema.
-        product_date: Release, like `2026.2`.
         tested: What it is tested with: `nsys` (the release itself), `exports` (real ones),
             `generated` (ours).
         capture_prefix: What the names of capture options begin with.
         no_green_context: The greenContextId of work in no green context.
         buffer_flush: How the profiler's buffer flush is named.
         sync_codes: The syncType that real exports hold by API call, as far as it was seen.
-        tables: Columns per table, in their order.
-        enums: Name and label per code, for each lookup table.
         sqlite_only: Tables that parquet exports leave out.
         gpus: Properties (columns of TARGET_INFO_GPU) of some GPU models by name.
     """
@@ -90,11 +85,7 @@ class ExportSchema:
     @classmethod
     @cache
     def load(cls, version: str) -> ExportSchema:
-        """Return the tables of a schema version.
-
-        Raises:
-            UsageError: The version is none of those in `data/export_schema.json`.
-        """
+        """Return the tables of a schema version."""
         facts = _schema_facts()
         if version not in facts["versions"]:
             known = ", ".join(facts["versions"])
@@ -132,7 +123,6 @@ class Framework:
     """A release of the framework under `nsys recipe`.
 
     Attributes:
-        release: Like `2024.6`.
         tested: `nsys` (the release itself) or `stand-in` (one of ours, after its documents).
         covers: The releases of Nsight Systems that it is tested for.
     """
@@ -255,9 +245,6 @@ def write_sqlite_tables(
 
     Args:
         tables: Rows per table; a table without an entry is written empty.
-
-    Raises:
-        OutputError: The file is there already.
     """
     if path.exists():
         raise OutputError(f"{path} is there already; name a file that does not exist.")

@@ -63,7 +63,6 @@ class SyntheticReport:
         """Start an empty report.
 
         Args:
-            schema: Version of the export schema.
             lazy: Whether a SQLite export leaves empty tables out, as `nsys export` does by itself.
             utc_epoch_ns: Wall-clock time at the capture's start.
             system_clock_ns: Monotonic clock of the host at the capture's start.

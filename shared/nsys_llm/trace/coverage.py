@@ -75,8 +75,6 @@ def count_coverage(
 
     Args:
         raw: All rows of the rank; what is not in `op` and not broken was replaced by other rows.
-        op: Those that count, with their launches.
-        duplicates: Correlation ids that several API calls claim.
     """
     duration_ns = op["end_ns"] - op["start_ns"]
     total_ns = int(duration_ns.sum())

@@ -29,7 +29,6 @@ OPERATIONS: Final = "operations"
 SELECTED: Final = "selected operations"
 WINDOW: Final = "filter"
 CAPTURE: Final = "capture"
-
 #: What computes; copies and fills do not.
 _COMPUTING: Final = ("kernels", "graph_traces")
 
@@ -65,8 +64,6 @@ class DeviceOps:
         early: Whether it was launched before the capture began, see `launched_before`.
         computing: Shape (names,), whether a name is that of a kernel or a whole graph.
         windows_ns: Shape (n, 2), sorted and disjoint.
-        window_source: One of `OPERATIONS`, `SELECTED`, `WINDOW` and `CAPTURE`.
-        gaps: What the operations leave of the windows.
     """
 
     device_id: int

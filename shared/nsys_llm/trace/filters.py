@@ -54,7 +54,6 @@ class FoundSteps:
     Attributes:
         ranges: Where they lie on the host; they hold the launches of any thread.
         step: Shape (ops,), the step of each operation, -1 for none.
-        first_end_ns: When the first one ended.
     """
 
     ranges: Ranges
@@ -71,7 +70,6 @@ class FoundPhase:
         windows_ns: Shape (n, 2), sorted and disjoint: the GPU's time from the first to the last
             operation launched in each such range.
         holds: Whether calls on the host start in it, given their starts and threads.
-        there: The phases that this process has.
     """
 
     launched: npt.NDArray[np.bool_]
@@ -94,7 +92,6 @@ class Selection:
     Attributes:
         windows: Shape (n, 2) each, sorted and disjoint; what is chosen lies in all of them.
         masks: What is chosen is so in each; shape (ops,), bool.
-        notes: What a filter could not find.
         ranges: The ranges of each filter; what is chosen lies in a range of every filter.
         not_before_ns: End of the first step, where the warm-up is skipped.
         there_n: For each option whose number is beyond the last instance, so that it chooses none:

@@ -21,7 +21,6 @@ WARMUP: Final = "warm-up"
 OUTSIDE: Final = "outside"
 #: Fewer samples say nothing about shares.
 LEAST_SAMPLES: Final = 30
-
 #: Device, thread, cause, part, range and state of an `Exposure`.
 Where = tuple[int, int, str, str, str | None, str]
 

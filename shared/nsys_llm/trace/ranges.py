@@ -96,11 +96,7 @@ def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) 
 def distinct_ranges(
     events: Table, strings: Mapping[int, str], capture_end_ns: int
 ) -> set[tuple[str, str]]:
-    """Return the distinct raw texts of the ranges of one process, each with its domain's name.
-
-    Args:
-        capture_end_ns: Where ranges without an end stop.
-    """
+    """Return the distinct raw texts of the ranges of one process, each with its domain's name."""
     is_range = np.isin(events["event_type"], (PUSH_POP, START_END))
     ends, _ = closed_ends(events["end_ns"], capture_end_ns)
     ranges = events.take(is_range & sane_times(events["start_ns"], ends))

@@ -40,7 +40,6 @@ GRAPH_NODE_TABLES: Final = ("graph_node_events", "old_graph_node_events")
 
 #: 104 days: no capture is as long, and a thousand such times still fit into a sum.
 LARGEST_TIME_NS: Final = 1 << 53
-
 #: What is wrong with rows of GPU work that are left out.
 BROKEN_ROWS: Final = (
     "end before start, no time or device, or a time before or a minute after the capture"
@@ -56,7 +55,6 @@ class RankTrace:
             operation table has a column `launch_row`, the row of the API call that launched it in
             `tables["api_calls"]`, or -1.
         windows_ns: Shape (n, 2), sorted, disjoint, the profile's clock; None without a time filter.
-        unfiltered: The operation tables before any filter.
         device_ids: The CUDA devices of the rank that --device leaves, sorted; the other filters
             may leave one of them without an operation.
         chosen: For tables of `HOST_TABLES`, which calls start in the NVTX ranges that the filters
@@ -170,9 +168,6 @@ class RankTrace:
 
         A call is left if it reaches into the windows and starts in the NVTX ranges that a filter
         names; `--device` leaves them all.
-
-        Args:
-            extra: Further columns for its rows.
         """
         calls = self.tables[name].plus(**(extra or {}))
         keep = sane_times(calls["start_ns"], calls["end_ns"])

@@ -177,12 +177,7 @@ def _rows(
 def _coverage(
     trace: Trace, rank_tables: Mapping[str, Table], rank: RankTrace, broken_n: Mapping[str, int]
 ) -> tuple[CoverageRow, ...]:
-    """Return the coverage of each table of operations of a rank, before any filter.
-
-    Args:
-        rank_tables: The rank's rows of each table, broken ones among them.
-        broken_n: Rows that were left out, by table of operations.
-    """
+    """Return the coverage of each table of operations of a rank, before any filter."""
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])

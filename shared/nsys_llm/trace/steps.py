@@ -16,7 +16,6 @@ from nsys_llm.taxonomy.step_names import GRAPH, PERIOD, whose_steps
 _DECAYS: Final = 2
 #: Median steps from which on a step holds something else besides.
 _LONGER_TIMES: Final = 1.5
-
 #: An option of no command: name and number of the steps that are warm-up, by side, where ranks
 #: differ in that.
 AGREED: Final = "agreed_warmup"
@@ -57,9 +56,7 @@ class StepKind:
 
     Attributes:
         name: What all of them share, see `nsys_llm.facts.steps.steps.StepSpans`.
-        unit: step, layer, graph or period.
         source: How they were found.
-        begin: Its slow first ones.
         unrecorded_n: How many of them launched work that left no row.
         batch: What is in most of them, as their names tell: prompts, tokens that are generated, or
             both.

@@ -65,12 +65,7 @@ class Unmatched:
 
 
 def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unmatched, ...]:
-    """Return the options that match no name, or no instance, of a rank, whatever the filters leave.
-
-    Args:
-        options: device, filter_time, filter_nvtx, filter_projected_nvtx, step, steps, step_kernel
-            and phase.
-    """
+    """Return the options that match no name, or no instance, of a rank, before any filter."""
     searches: dict[str, Callable[[RankTrace, str], Collection[str] | None]] = {
         **dict.fromkeys(_RANGES, _other_ranges),
         _KERNEL: _other_kernels,
@@ -132,11 +127,7 @@ def _note(item: Unmatched, options: Mapping[str, Any], reported: str) -> str | N
 
 
 def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str, Any]) -> None:
-    """Stop the run if an option matches nothing on any rank.
-
-    Raises:
-        UsageError: There is such an option.
-    """
+    """Stop the run if an option matches nothing on any rank."""
     of_ranks = [{item.option: item for item in rank} for rank in ranks]
     shared = [
         option
@@ -238,7 +229,6 @@ def nearest_names(typed: str, names: Iterable[str], most: int) -> tuple[str, ...
 
     Args:
         typed: A name, or `re:` and an expression, of which the letters and digits count.
-        names: What there is; the same name may come again.
     """
     wanted = typed.casefold()
     if typed.startswith("re:"):

@@ -33,7 +33,6 @@ def joined_details(every: Iterable[WallDetails]) -> WallDetails:
 
 #: The option that says how many ranks were not read, for those who divide the classes.
 UNREAD_N: Final = "unread_n"
-
 #: Times that one device sends at most, so 800 kB.
 MOST_HIDDEN: Final = 50_000
 
@@ -135,13 +134,7 @@ Walls = Mapping[WallKey, DeviceWall]
 
 @dataclass(frozen=True)
 class JobWalls:
-    """The wall splits of all ranks, and what tells more about them.
-
-    Attributes:
-        ranks: Those that were mapped, in order.
-        details: What recipes know of classes.
-        rules: Tell categories and operations of kernels.
-    """
+    """The wall splits of all ranks, and what tells more about them."""
 
     ranks: tuple[Rank, ...]
     walls: Walls

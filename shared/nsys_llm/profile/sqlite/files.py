@@ -20,7 +20,6 @@ def file_state(path: Path, known: FileState | None = None) -> FileState:
 
     Raises:
         ProfileError: It is not: parts that were read before do not fit those that come now.
-        OSError: It cannot be told.
     """
     state = FileState.of(path.stat())
     if known not in (None, state):
@@ -36,7 +35,6 @@ def read_only_uri(path: Path) -> str:
 
     Raises:
         ProfileError: Rows of it stand in a log beside it, or its journal is no file.
-        OSError: It cannot be read.
     """
     file = path.resolve()
     journal = file.with_name(f"{file.name}-journal")

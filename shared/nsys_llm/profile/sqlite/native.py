@@ -26,7 +26,6 @@ Bytes = npt.NDArray[np.uint8]
 
 #: What has to follow the last page in memory, so that a window of bytes never ends outside.
 PADDING_BYTES: Final = 256
-
 #: What `leaf_abi` of a library says that is called as it is here.
 _ABI: Final = 1
 #: Set to one of these words, it leaves the library alone.
@@ -76,8 +75,6 @@ def leaf_integers(
 
     Args:
         raw: The pages one after the other, and `PADDING_BYTES` more.
-        fields_n: How many columns the table has.
-        columns: Which to return, by position.
 
     Returns:
         Each of shape (rows,), int64; a column with one value throughout is a view of that one.

@@ -49,8 +49,6 @@ def read_integers(
     Args:
         path: A database that is not in WAL mode.
         root_page: Of the table, from `sqlite_master`.
-        fields_n: How many columns the table has.
-        columns: Which to read, by position.
         most_rows: What the table has at most, from its row ids.
 
     Returns:

@@ -52,11 +52,7 @@ def _scan(table: str, selected: Sequence[str]) -> str:
 
 
 def table_fields(database: sqlite3.Connection, table: str) -> tuple[StoredField, ...]:
-    """Return the stored columns of a table in their order.
-
-    Raises:
-        sqlite3.Error: The schema is damaged.
-    """
+    """Return the stored columns of a table in their order."""
     rows = database.execute(f"PRAGMA table_info({quoted_name(table)})").fetchall()
     return tuple(StoredField(str(row[1]), str(row[2]), bool(row[5])) for row in rows)
 
@@ -91,15 +87,7 @@ def sample_agrees(
     span: RowSpan,
     columns: Sequence[npt.NDArray[Any]],
 ) -> bool:
-    """Return whether columns that were read one by one hold the table's rows, as far as a sample.
-
-    Args:
-        selected: The expression of each column.
-        span: Of the table's row ids.
-
-    Raises:
-        sqlite3.Error: The table is damaged.
-    """
+    """Return whether columns that were read one by one hold the rows of a table, by a sample."""
     rows_n = len(columns[0])
     if not rows_n or any(len(column) != rows_n for column in columns):
         return False

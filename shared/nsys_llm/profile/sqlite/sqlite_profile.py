@@ -124,11 +124,7 @@ class SqliteProfile:
         return table_source(table).nsys in self._tables
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names, as exported, of the stored columns of one of our tables.
-
-        Raises:
-            ProfileError: The file is damaged.
-        """
+        """Return the names, as exported, of the stored columns of one of our tables."""
         if not self.has(table):
             return frozenset()
         name = table_source(table).nsys
@@ -298,14 +294,7 @@ def selected(source: TableSource, column: str) -> str:
 
 
 def concatenated(batches: Sequence[Any], column: str) -> npt.NDArray[Any]:
-    """Return one column of all batches, int64 or texts.
-
-    Args:
-        batches: The column's part of each batch, pyarrow Arrays.
-
-    Raises:
-        pyarrow.ArrowInvalid: It holds something else.
-    """
+    """Return one column of all batches, int64 or texts."""
     # A batch without rows has whatever type the driver makes up for it.
     chunks = [chunk for chunk in batches if len(chunk)]
     if TableSource.is_text(column):
