@@ -93,7 +93,7 @@ def main(arguments: "list[str] | None" = None) -> int:
         version = ".".join(map(str, sys.version_info[:3]))
         return _failed(f"Python 3.10 or newer is needed; this is {version} ({sys.executable})", 2)
     try:
-        return _install(_ours("install.options", "parse", arguments, DEMO))
+        return _install(_ours("install.steps", "parse", arguments, DEMO))
     except InstallError as error:
         return _failed(str(error), error.exit_code)
     except OSError as error:

@@ -38,7 +38,7 @@ if sys.version_info >= (3, 10):
     try:
         import nsys_llm
         found["ours"] = [nsys_llm.__version__, os.path.dirname(nsys_llm.__file__)]
-        from nsys_llm.profile.sqlite.native import decoder
+        from nsys_llm.profile.sqlite.pages import decoder
         found["decoder"] = decoder()
     except ImportError:
         pass

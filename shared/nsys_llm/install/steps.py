@@ -5,15 +5,17 @@ Steps return the lines to tell the user. Standard library only, as all that inst
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, NoReturn
 
 from nsys_llm.core.errors import OutputError, UsageError
 from nsys_llm.install.nsight import OWN_VENV, NsightSystems, find_all, locate
@@ -22,7 +24,7 @@ from nsys_llm.install.placement import RECORD, NotWritableError, place, read_rec
 #: Where our package lies below NVIDIA's packages folder, and its recipes.
 PACKAGE = "nsys_llm"
 RECIPES = "nsys_recipe/recipes"
-#: See `nsys_llm.profile.sqlite.native`; a platform and `.so` follow.
+#: See `nsys_llm.profile.sqlite.pages`; a platform and `.so` follow.
 _LIBRARY = "profile/sqlite/_leaf"
 
 
@@ -212,3 +214,49 @@ def last_line(output: str) -> str:
     # Says only that another program, whose words stand above, has failed.
     errors = [line for line in errors if not line.endswith("subprocess-exited-with-error")]
     return (errors or lines or ["no message"])[-1]
+
+
+class _InstallParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        example = "python3 install.py --venv .venv --demo, or --help"
+        print(f"install.py: {message}; try: {example}", file=sys.stderr)
+        sys.exit(2)
+
+
+def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
+    """Read the command line; a mistake ends the process with one line."""
+    parser = _InstallParser(
+        prog="install.py", description="Install nsys-llm-recipes.", allow_abbrev=False
+    )
+    where, add = parser.add_mutually_exclusive_group(), parser.add_argument
+    where.add_argument("--current", action="store_true", help="install into the Python run here")
+    where.add_argument("--venv", metavar="DIR", help="install into this environment; make it first")
+    where.add_argument("--uninstall", action="store_true", help="remove what the next one placed")
+    where.add_argument(
+        "--check", action="store_true", help="list what is installed and what is missing"
+    )
+    add("--nsys", metavar="DIR", nargs="?", const="", help="add the recipes to Nsight Systems")
+    add("--find-links", metavar="DIR", help="install from this folder of wheels, without a network")
+    add("--jupyter", action="store_true", help="install JupyterLab too, to open notebooks")
+    add("--test", action="store_true", help="then run all checks of the project")
+    add("--demo", action="store_true", help=f"then analyze a synthetic rank set, in ./{demo}")
+    add("--quiet", action="store_true", help="show errors only")
+    options = parser.parse_args(arguments)
+    if mistake := _mistake(options):
+        parser.error(mistake)
+    return options
+
+
+def _mistake(options: argparse.Namespace) -> str | None:
+    given = {name for name, value in vars(options).items() if value not in (None, False)}
+    if empty := [name for name in ("venv", "find_links") if getattr(options, name) == ""]:
+        return f"--{empty[0].replace('_', '-')}: the name is empty"
+    needs_package = given & {"find_links", "test", "demo", "jupyter"} or not (
+        given & {"nsys", "check", "uninstall"}
+    )
+    if needs_package and not given & {"current", "venv"}:
+        return "one of --current --venv is required"
+    for name in ("test", "jupyter"):
+        if given >= {"find_links", name}:
+            return f"--{name}: what it needs is not among the wheels of --find-links"
+    return None

@@ -1,10 +1,7 @@
 """Gates: how much worse a metric may be than in the baseline, as people type it. Pure.
 
-    metric:+3%            3 percent of the baseline's value
-    idle_pct:+2pp         2 percentage points, for metrics in percent
-    exposed_comm:+10ms    an amount, in a unit that suits the metric
-    kernel(flash*):+2%    a metric with an argument
-    steps_per_second:-3%  a metric that is worse the smaller it is
+They are written like `kernel(flash*):+2%`, `idle_pct:+2pp`, `exposed_comm:+10ms` (docs/gates.md);
+`steps_per_second:-3%` where a metric is worse the smaller it is.
 
 Limits are in the direction in which a metric gets worse. Values are exact fractions: a change of
 just the limit passes.

@@ -6,14 +6,15 @@ An operation of no length covers nothing, but it runs: it ends one gap and begin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.blocks import blocks, small_blocks
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, intersect_intervals
+from nsys_llm.numeric.stacking import Rows, stacked
 
 _LOWEST: Final = int(np.iinfo(np.int64).min)
 _HIGHEST: Final = int(np.iinfo(np.int64).max)
@@ -23,7 +24,7 @@ Positions = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Gaps:
+class Gaps(Rows):
     """Stretches without an operation, in order of time; all but `spans` of shape (n,).
 
     Attributes:
@@ -50,10 +51,6 @@ class Gaps:
 
     def __len__(self) -> int:
         return len(self.spans)
-
-    def take(self, rows: npt.NDArray[Any] | slice) -> Gaps:
-        """Return the gaps that a mask, an index array or a slice selects."""
-        return Gaps(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def inside(self, windows: IntArray) -> Gaps:
         """Return the parts that lie in windows, shape (m, 2), sorted and disjoint."""
@@ -181,9 +178,7 @@ def _with_edges(
     if start_ns.size and high > int(reach[-1]):
         last = _last_ended(end_ns, reach, np.array([end_ns.size - 1]))
         parts.append(_gaps([[int(reach[-1]), high]], last, [-1], reach[-1:]))
-    return Gaps(
-        *(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(Gaps))
-    )
+    return stacked(Gaps, parts)
 
 
 def _gaps(

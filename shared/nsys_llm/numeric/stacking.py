@@ -19,8 +19,8 @@ _Some = TypeVar("_Some", bound="Rows")
 class Rows:
     """A dataclass whose fields are arrays of equal length, or other such rows."""
 
-    def take(self: _Some, rows: npt.NDArray[Any]) -> _Some:
-        """Return the rows that a mask or an index array selects."""
+    def take(self: _Some, rows: npt.NDArray[Any] | slice) -> _Some:
+        """Return the rows that a mask, an index array or a slice selects."""
         columns = {
             name: values.take(rows) if isinstance(values, Rows) else values[rows]
             for name, values in vars(self).items()

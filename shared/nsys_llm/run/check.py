@@ -7,8 +7,12 @@ from functools import partial
 from typing import Any, Final
 
 from nsys_llm.capture.profile_statements import profile_statements
-from nsys_llm.capture.runs import with_ranks_twice, with_shared_gpus, without_earlier_runs
-from nsys_llm.capture.segments import find_segments
+from nsys_llm.capture.runs import (
+    find_segments,
+    with_ranks_twice,
+    with_shared_gpus,
+    without_earlier_runs,
+)
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import checked_reads, common_facts

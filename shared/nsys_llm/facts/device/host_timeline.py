@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.api_classes import APPLICATION, COLD_START_KINDS, classify_api
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
 from nsys_llm.taxonomy.idle_causes import (
     BACK_PRESSURE,
@@ -35,7 +35,6 @@ from nsys_llm.taxonomy.idle_causes import (
     START_UP,
     call_cause,
 )
-from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
 from nsys_llm.trace.attribution import early_starts
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 

@@ -26,19 +26,21 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.file_state import Fingerprint, fingerprint
-from nsys_llm.profile.sqlite.files import check_file, explained, file_state, read_only_uri
-from nsys_llm.profile.sqlite.native import UnexpectedCell, decoder
-from nsys_llm.profile.sqlite.pages import read_integers
-from nsys_llm.profile.sqlite.rows import (
+from nsys_llm.profile.sqlite.files import (
     RowSpan,
     all_rows,
+    check_file,
+    explained,
+    file_state,
     plain_places,
     quoted_name,
+    read_only_uri,
     row_id_name,
     row_span,
     sample_agrees,
     table_fields,
 )
+from nsys_llm.profile.sqlite.pages import UnexpectedCell, decoder, read_integers
 from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import process_environment
 
