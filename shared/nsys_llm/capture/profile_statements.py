@@ -13,7 +13,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import bounds
 from nsys_llm.profile.capture import CaptureFacts
-from nsys_llm.profile.tables import Trace, pid_of, process_of_thread
+from nsys_llm.profile.tables import Table, Trace, pid_of, process_of_thread
 from nsys_llm.taxonomy.cuda_codes import MIGRATION, copy_kind_name, migration_kinds
 from nsys_llm.taxonomy.nsys_messages import known_message
 from nsys_llm.trace.outcomes import Statement
@@ -112,7 +112,9 @@ def work_statements(trace: Trace, known: Mapping[int, LostWork]) -> Iterator[Sta
     """Return what is missing of each process, and how many of them have no row at all."""
     working = gpu_processes(trace)
     silent_n = launching_n = 0
-    for process in sorted({*working, *_calling(trace)}):
+    calls = trace.tables.get("api_calls", Table({}))
+    threads = distinct(calls["global_tid"]) if len(calls) else np.empty(0, dtype=np.int64)
+    for process in sorted({*working, *process_of_thread(threads).tolist()}):
         work = known.get(process)
         if work is None:
             alone = working in ([process], [])
@@ -125,14 +127,6 @@ def work_statements(trace: Trace, known: Mapping[int, LostWork]) -> Iterator[Sta
             yield from _silent(work, process)
     if silent_n:
         yield Statement("silent_processes", silent_n, launching_n)
-
-
-def _calling(trace: Trace) -> list[int]:
-    """Return the processes that made CUDA calls."""
-    calls = trace.tables.get("api_calls")
-    if calls is None or not len(calls):
-        return []
-    return np.unique(process_of_thread(distinct(calls["global_tid"]))).tolist()
 
 
 def _lost(work: LostWork, process: int) -> Iterator[Statement]:

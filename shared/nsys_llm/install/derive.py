@@ -93,7 +93,10 @@ def recipe_page(manifest: Manifest) -> str:
 
 def options_table(options: Sequence[Option]) -> str:
     """Return options as a Markdown table."""
-    rows = [f"| {_typed(option)} | {_cell(_help(option))} |" for option in options]
+    rows = []
+    for option in options:
+        default = "" if option.default is None else f" Default: {option.default}."
+        rows.append(f"| {_typed(option)} | {_cell(option.help + default)} |")
     return _table(("option", "what it does"), rows)
 
 
@@ -118,21 +121,15 @@ def versions_table() -> str:
     return _table((*titles, "`nsys recipe` tested with"), rows)
 
 
-def needed_packages(project: str) -> str:
-    """Return the content of core/needed.json, by the text of pyproject.toml.
-
-    Python 3.10 has no reader for TOML, and the list is written one entry a line.
-    """
-    block = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
-    return json.dumps(re.findall(r'^ *"(.+)",$', block, re.M), indent=1) + "\n"
-
-
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield each derived file of a checkout with the content that it should have."""
     if not (root / "manifests" / "common.json").is_file():
         raise UsageError(f"{root}: not a checkout of nsys-llm-recipes (no manifests/common.json).")
     project = (root / "pyproject.toml").read_text("utf-8")
-    yield root / "shared/nsys_llm/core/needed.json", needed_packages(project)
+    # Python 3.10 has no reader for TOML, and the list is written one entry a line.
+    block = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    packages = json.dumps(re.findall(r'^ *"(.+)",$', block, re.M), indent=1)
+    yield root / "shared/nsys_llm/core/needed.json", f"{packages}\n"
     reference = root / "docs" / "reference"
     yield reference / "common.md", common_page()
     for name in recipe_names():
@@ -195,11 +192,6 @@ def _typed(option: Option) -> str:
     value = "\\|".join(option.choices) if option.choices else option.metavar
     alias = f", `--{option.alias}`" if option.alias else ""
     return f"`{option.flag}`{alias}" + (f" `{value}`" if value else "")
-
-
-def _help(option: Option) -> str:
-    default = "" if option.default is None else f" Default: {option.default}."
-    return option.help + default
 
 
 def _column_row(column: Column) -> str:

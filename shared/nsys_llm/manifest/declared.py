@@ -6,7 +6,7 @@ schema beside it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -127,10 +127,6 @@ class TableRead:
     def is_asked(self, options: Mapping[str, Any]) -> bool:
         """Return whether one of `only_with` is given."""
         return any(options.get(name) for name in self.only_with)
-
-    def columns_for(self, tables: Collection[str]) -> tuple[str, ...]:
-        """Return the columns to read besides, where these tables have rows."""
-        return tuple(column for table in tables for column in self.references.get(table, ()))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ their names is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -134,7 +134,13 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     export = dict(profile.key_values("export", _EXPORT_KEYS))
     utc_epoch_ns, system_clock_ns = _clocks(profile)
     environments = profile.process_environments()
-    variables = _variables(profile)
+    # Of the profiled command; parquet of 2023.4 records none.
+    rows = profile.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
+    pairs = (value.partition("=") for _, value in rows)
+    variables = {name: value.strip('"') for name, _, value in pairs}
+    # Those that have a value, also in a second copy.
+    copies = (names_in(text) for _, text in profile.key_values("system", (DEVICE_ENVIRONMENT,)))
+    valued = ([name for name, value in variables.items() if value], *copies)
     perf = dict(profile.key_values("capture", _PERIOD_KEYS))
     trigger, period = (perf.get(key) or "" for key in _PERIOD_KEYS)
     level = system.get("LinuxParanoidLevel", "")
@@ -158,7 +164,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         mpi_ranks=dict(zip(processes.tolist(), mpi["rank"].tolist(), strict=True)),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in profile.key_values("capture", _TRACED_KEYS)})),
-        secret_variables=secret_names(chain(_set_names(profile, variables), *environments)),
+        secret_variables=secret_names(chain(*valued, *environments)),
         environments_n=len(environments),
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=int(period) if is_time else 0,
@@ -217,22 +223,6 @@ def _processes(profile: ParquetProfile | SqliteProfile) -> dict[int, str]:
     rows = read_table(profile, "processes", ("global_pid", "text"))
     pairs = zip(rows["global_pid"].tolist(), rows["text"], strict=True)
     return {pid: str(name) for pid, name in sorted(pairs, key=lambda pair: pair[0]) if name}
-
-
-def _variables(profile: ParquetProfile | SqliteProfile) -> dict[str, str]:
-    """Return the variables of the profiled command; parquet of 2023.4 records none."""
-    rows = profile.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
-    pairs = (value.partition("=") for _, value in rows)
-    return {name: value.strip('"') for name, _, value in pairs}
-
-
-def _set_names(
-    profile: ParquetProfile | SqliteProfile, variables: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield the names of its variables that have a value, also those of a second copy."""
-    yield from (name for name, value in variables.items() if value)
-    for _, text in profile.key_values("system", (DEVICE_ENVIRONMENT,)):
-        yield from names_in(text)
 
 
 def _numbers(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:

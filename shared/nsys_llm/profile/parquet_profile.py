@@ -20,7 +20,7 @@ from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.profile.arrow_text import hex_texts, texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
 from nsys_llm.profile.file_state import FileState, Fingerprint, fingerprint
-from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
+from nsys_llm.profile.tables import FLAG_COLUMNS, MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import process_environment
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ def _read(
     for column in columns:
         if not TableSource.is_text(column):
             kind = file.schema_arrow.field(source.columns[column]).type
-            flag = TableSource.is_flag(column) and pa.types.is_boolean(kind)
+            flag = column in FLAG_COLUMNS and pa.types.is_boolean(kind)
             if not (flag or pa.types.is_integer(kind) or pa.types.is_null(kind)):
                 raise pa.ArrowInvalid(f"column {column} holds {kind} where integers belong")
             integers[column] = ColumnRows(rows_n)

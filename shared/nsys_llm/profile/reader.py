@@ -49,7 +49,8 @@ def read_trace(
             continue
         if read.only_if and not read.is_asked(options) and not _has_any(tables, read.only_if):
             continue
-        columns += read.columns_for({name for name, table in tables.items() if len(table)})
+        filled = (name for name, table in tables.items() if len(table))
+        columns += tuple(column for name in filled for column in read.references.get(name, ()))
         tables[read.table] = read_table(profile, read.table, columns)
         if not profile.has(read.table):
             absent.add(read.table)

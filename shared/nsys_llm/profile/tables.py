@@ -28,7 +28,8 @@ _BYTES_COLUMNS: Final = frozenset({"payload"})
 _TEXT_COLUMNS: Final = frozenset({"text", "key", "uuid", "bus"}) | _BYTES_COLUMNS
 #: Of bytes; the longest payload that anybody decodes here has a tenth.
 MOST_BYTES: Final = 4096
-_FLAG_COLUMNS: Final = frozenset({"goes_on"})
+#: Of 0 and 1, which parquet exports write as truth values.
+FLAG_COLUMNS: Final = frozenset({"goes_on"})
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,6 @@ class TableSource:
     def is_bytes(column: str) -> bool:
         """Return whether a column holds bytes: as text, two digits each, `MOST_BYTES` at most."""
         return column in _BYTES_COLUMNS
-
-    @staticmethod
-    def is_flag(column: str) -> bool:
-        """Return whether a column holds 0 and 1, which parquet exports write as truth values."""
-        return column in _FLAG_COLUMNS
 
 
 class _Columns(Mapping[str, npt.NDArray[Any]]):

@@ -68,6 +68,7 @@ _ERRORS: Final = (
 )
 # SQLite takes at most 32,766 parameters and 1 MB of statement by default; ids are written out.
 _IDS_PER_QUERY: Final = 20_000
+_TABLES: Final = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
 
 
 class SqliteProfile:
@@ -93,7 +94,8 @@ class SqliteProfile:
         # A name may have been cut off in the middle of a character.
         self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         try:
-            self._tables = self._guarded(self._root_pages)
+            # The first page of each table that has rows in pages.
+            self._tables = {str(name): int(page) for name, page in self._rows(_TABLES, ())}
         except ProfileError:
             self._database.close()
             raise
@@ -177,11 +179,6 @@ class SqliteProfile:
         )
         environments = (process_environment(str(text)) for (text,) in self._rows(query, ()))
         return [names for names in environments if names]
-
-    def _root_pages(self) -> dict[str, int]:
-        """Return the first page of each table that has rows in pages."""
-        listed = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
-        return {str(name): int(page) for name, page in self._database.execute(listed)}
 
     def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._database.execute(query, parameters).fetchall())
