@@ -29,12 +29,11 @@ from nsys_llm.numeric.watermarks import (
 )
 from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, record_columns
-from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
+from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE, memory_kinds
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.attribution import join_launches
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.memory_events import memory_kinds, sane_memory_events
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import RankTrace, sane_memory_events
 
 #: Equal parts of time of which `memory` keeps the highest and the last step.
 MOST_BINS: Final = 100

@@ -131,30 +131,25 @@ def work_statements(trace: Trace, known: Mapping[int, LostWork]) -> Iterator[Sta
 
 def _lost(work: LostWork, process: int) -> Iterator[Statement]:
     """State what is lost of a process that has rows, and what the end of the capture may have."""
-    start_ns, end_ns = bounds(work.spans)
     every = {"kernel": work.launches_n, "graph": work.launches_n, "copy": work.copy_calls_n}
-    for name, count in work.lost_n.items():
-        yield Statement(
-            *("lost_work", count, every[name], process),
-            start_ns=start_ns,
-            end_ns=end_ns,
-            name=name,
-        )
+    yield from _proven("lost_work", work, every, process)
     if work.late_n:
         yield Statement(*("cut_work", work.late_n, work.launches_n, process), start_ns=work.late_ns)
 
 
 def _silent(work: LostWork, process: int) -> Iterator[Statement]:
     """State what a process without any row launched."""
-    start_ns, end_ns = bounds(work.spans)
-    for name, count in work.lost_n.items():
-        yield Statement(
-            *("silent_work", count, work.launches_n, process),
-            start_ns=start_ns,
-            end_ns=end_ns,
-            name=name,
-        )
+    yield from _proven("silent_work", work, dict.fromkeys(work.lost_n, work.launches_n), process)
     if work.late_n and not work.lost_n:
         yield Statement(
             *("unawaited_work", work.late_n, work.launches_n, process), start_ns=work.late_ns
         )
+
+
+def _proven(
+    kind: str, work: LostWork, every: Mapping[str, int], process: int
+) -> Iterator[Statement]:
+    start_ns, end_ns = bounds(work.spans)
+    for name, count in work.lost_n.items():
+        said = (kind, count, every[name], process, None, start_ns, end_ns, name)
+        yield Statement(*said)

@@ -6,12 +6,10 @@ Identifiers that an export stores unsigned are kept bit by bit in int64.
 
 from __future__ import annotations
 
-import json
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -20,6 +18,7 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.data_files import data_file
 
 #: Clears the thread from a globalTid, which leaves the globalPid of its process (schema 3.1-3.30).
 PID_MASK: Final = ~0xFFFFFF
@@ -222,8 +221,7 @@ def _taken(values: npt.NDArray[Any], rows: npt.NDArray[Any], taken_n: int) -> np
 
 @lru_cache
 def _sources() -> Mapping[str, TableSource]:
-    text = resources.files("nsys_llm.profile").joinpath("data/nsys_tables.json").read_text("utf-8")
     return {
         name: TableSource(name, raw["nsys"], raw["columns"], frozenset(raw["optional"]))
-        for name, raw in json.loads(text).items()
+        for name, raw in data_file("nsys_tables", "profile").items()
     }

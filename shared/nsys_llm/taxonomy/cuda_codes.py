@@ -7,9 +7,10 @@ exports of Nsight Systems 2023.4.4 and 2026.2, which agree; of causes CUPTI's do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
 
@@ -66,6 +67,11 @@ _BASE: Final = _NOT_RECORDED + 1
 #: Bytes of device memory traffic for each byte of the operation: a copy inside the device reads and
 #: writes, a fill writes. Other copies are bound by the bus or the link.
 _DEVICE_TRAFFIC: Final = {"DtoD": 2, "memset": 1}
+
+
+#: Kinds of memory that are added up, by memory kind. Managed memory may be on the host.
+DEVICE: Final = "device"
+_ADDED_UP: Final = ("host", "host", DEVICE, DEVICE, "managed", DEVICE, "managed")
 
 
 def copy_kind_name(code: int) -> str:
@@ -137,6 +143,13 @@ def fill_codes(target: IntArray) -> IntArray:
     """Return one code for each fill of memory of a kind; negative (NULL): not recorded."""
     memory = _memory_codes(target)
     return _packed(np.full_like(memory, _FILL), np.full_like(memory, _NOT_RECORDED), memory)
+
+
+def memory_kinds(code: IntArray) -> npt.NDArray[Any]:
+    """Return what kind of memory each code is: host, device, managed or unknown."""
+    used, index = np.unique(code, return_inverse=True)
+    known = dict(enumerate(_ADDED_UP))
+    return np.array([known.get(value, "unknown") for value in used.tolist()], dtype=object)[index]
 
 
 def _packed(kind: IntArray, source: IntArray, target: IntArray) -> IntArray:

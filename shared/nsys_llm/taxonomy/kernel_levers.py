@@ -6,10 +6,10 @@ So are kernels that follow each other and could be one: `data/fusions.json`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.taxonomy.categories import load_rules
 from nsys_llm.taxonomy.data_files import data_file
@@ -64,16 +64,20 @@ class KernelLever:
 @cache
 def load_kernel_levers() -> dict[str, KernelLever]:
     """Return the levers by their ids, in the order of the file."""
-    rows = data_file("kernel_levers")
-    by_id = {row["id"]: row for row in rows}
     # On some GPUs a lever has another size: all else is as without.
-    rows = [{**by_id.get(row.get("like"), {}), **row} for row in rows]
+    rows = _whole(data_file("kernel_levers"))
     for row in rows:
-        row.pop("like", None)
         for name in ("names", "gpus", "only_there"):
             row[name] = row[name] and re.compile(row[name])
         row["categories"] = tuple(row["categories"])
     return {row["id"]: KernelLever(**row) for row in rows}
+
+
+def _whole(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with what they leave out, as in the row that they are like."""
+    by_id = {row["id"]: row for row in rows}
+    both = ({**by_id.get(row.get("like"), {}), **row} for row in rows)
+    return [{name: row[name] for name in row if name != "like"} for row in both]
 
 
 def lever_of(name: str, category: str) -> str | None:
@@ -144,12 +148,8 @@ class Fusion:
 @cache
 def load_fusions() -> Mapping[str, Fusion]:
     """Return the sequences by id, in the order in which they are looked for."""
-    rows = data_file("fusions")["rows"]
-    by_id = {row["id"]: row for row in rows}
     fusions = {}
-    for row in rows:
-        row = {**by_id.get(row.get("like"), {}), **row}
-        row.pop("like", None)
+    for row in _whole(data_file("fusions")["rows"]):
         flags = {engine: FusionFlag(**flag) for engine, flag in row["flags"].items()}
         lists = {name: tuple(row[name]) for name in ("sequence", "moved")}
         fusions[row["id"]] = Fusion(**{**row, **lists, "flags": flags})

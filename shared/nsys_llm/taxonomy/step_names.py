@@ -32,6 +32,7 @@ _PARTS: Final = {
     "ctx_reqs": ("ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),
     "gen_reqs": ("gen_tokens", "g_sk", "g_sqsq", "g_sqsk"),
 }
+_OF_DRAFTS: Final = ("verified_by", "steps", "twice")
 #: What names tell of a batch, in the order of `Composition`.
 FIELDS: Final = tuple(name for reqs, parts in _PARTS.items() for name in (reqs, *parts))
 
@@ -229,9 +230,7 @@ def engine_steps() -> tuple[EngineStep, ...]:
             item["name"],
             parse_pattern(item["pattern"], ours=True),
             _pattern(engine.get("starts")) if "formats" in item else None,
-            _pattern(engine.get("drafts", {}).get("verified_by")),
-            _pattern(engine.get("drafts", {}).get("steps")),
-            _pattern(engine.get("drafts", {}).get("twice")),
+            *(_pattern(engine.get("drafts", {}).get(name)) for name in _OF_DRAFTS),
         )
         for engine in _data()["engines"]
         for item in engine["ranges"]

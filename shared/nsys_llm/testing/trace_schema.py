@@ -5,14 +5,12 @@ From `data/export_schema.json` of `profile`; for synthetic profiles, whose rows 
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsys_llm.core.errors import OutputError, UsageError
+from nsys_llm.taxonomy.data_files import data_file
 
 Cell = int | float | str | None
 
@@ -86,7 +85,7 @@ class ExportSchema:
     @cache
     def load(cls, version: str) -> ExportSchema:
         """Return the tables of a schema version."""
-        facts = _schema_facts()
+        facts = data_file("export_schema", "profile")
         if version not in facts["versions"]:
             known = ", ".join(facts["versions"])
             raise UsageError(f"schema version {version} is not one that can be written: {known}.")
@@ -134,24 +133,15 @@ class Framework:
 
 def schema_versions() -> tuple[str, ...]:
     """Return the schema versions that can be written, oldest first."""
-    return tuple(_schema_facts()["versions"])
+    return tuple(data_file("export_schema", "profile")["versions"])
 
 
 def frameworks() -> tuple[Framework, ...]:
     """Return the releases of the framework that are tested, oldest first."""
     return tuple(
         Framework(release, facts["tested"], tuple(facts["covers"]))
-        for release, facts in _schema_facts()["frameworks"].items()
+        for release, facts in data_file("export_schema", "profile")["frameworks"].items()
     )
-
-
-@cache
-def _schema_facts() -> dict[str, Any]:
-    text = (
-        resources.files("nsys_llm.profile").joinpath("data/export_schema.json").read_text("utf-8")
-    )
-    facts: dict[str, Any] = json.loads(text)
-    return facts
 
 
 def _numbers(version: str) -> tuple[int, ...]:

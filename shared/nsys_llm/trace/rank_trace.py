@@ -19,6 +19,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table, Trace
+from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
 
 #: Tables of GPU operations, and what one of their rows is called in outputs.
 OP_TABLES: Final = {
@@ -198,6 +199,8 @@ def sane_instants(at_ns: IntArray) -> npt.NDArray[np.bool_]:
     return sane_times(at_ns, at_ns)
 
 
+#: No GPU has a petabyte; larger sizes are damage, and a thousand of them would outgrow 64 bits.
+_LARGEST_BYTES: Final = 1 << 50
 #: Work that was queued ends after the last call and the end of the capture; ours, and far above
 #: what any queue holds.
 _QUEUED_NS: Final = 60_000_000_000
@@ -241,3 +244,11 @@ def sound_rows(op: Table, latest_ns: int) -> npt.NDArray[np.bool_]:
     starts, ends = op["start_ns"], op["end_ns"]
     sound = sane_times(starts, ends) & (starts >= 0) & (ends > 0) & (ends <= latest_ns)
     return np.asarray(sound & (op["device_id"] != NULL_INT))
+
+
+def sane_memory_events(events: Table) -> npt.NDArray[np.bool_]:
+    """Return which events are allocations or frees with a time, a size and a device."""
+    size = events["size_bytes"]
+    sane = sane_instants(events["start_ns"]) & (size >= 0) & (size < _LARGEST_BYTES)
+    sane &= events["device_id"] != NULL_INT
+    return np.asarray(sane & np.isin(events["operation"], (ALLOCATION, FREE)))
