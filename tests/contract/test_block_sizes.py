@@ -12,7 +12,7 @@ from nsys_llm.testing.demo import write_demo
 
 BLOCKS = (
     "facts.device.gap_sums",
-    "recipes.step_budget.tables.job_sums",
+    "critical_path.job.sums",
     "numeric.blocks",
     "numeric.distributions",
 )

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.critical_path.job.rank_paths import USUAL, RankReplay
 from nsys_llm.critical_path.path.classes import COMPUTE, COPY
 from nsys_llm.critical_path.path.edges import Clues, Edges
 from nsys_llm.critical_path.path.ops import PathOps
@@ -25,7 +26,6 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import USUAL, RankReplay
 from .steps import OpSteps
 from .windows import Windows
 

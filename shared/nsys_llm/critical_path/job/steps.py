@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.critical_path.job.meetings import Meetings
+from nsys_llm.critical_path.job.rank_paths import RankRows
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.job.collectives.job_steps import LEAST_AGREEING, ahead_of_first
 from nsys_llm.job.common_step import common_step
 from nsys_llm.numeric.intervals import IntArray
-
-from .meetings import Meetings, RankRows
 
 #: Why a step is in no statistic beside what its ranks tell: not all of them have it.
 PARTIAL: Final = "partial"

@@ -8,15 +8,15 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.critical_path.job.meetings import Meetings
+from nsys_llm.critical_path.job.rank_paths import RankRows
+from nsys_llm.critical_path.job.steps import Job
 from nsys_llm.critical_path.path.blocks import Charge, unrecorded
 from nsys_llm.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
 from nsys_llm.critical_path.path.forest import PathForest
 from nsys_llm.critical_path.path.ops import Bools
 from nsys_llm.critical_path.path.visits import Positions, crossed
 from nsys_llm.numeric.intervals import IntArray
-
-from .job import Job
-from .meetings import Meetings, RankRows
 
 #: The rank of time that no rank has.
 NO_RANK: Final = -1
