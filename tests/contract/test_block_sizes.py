@@ -11,7 +11,7 @@ from quick_run import quick
 from nsys_llm.testing.demo import write_demo
 
 BLOCKS = (
-    "facts.device.gap_sums",
+    "facts.device.idle_split",
     "critical_path.job.sums",
     "numeric.blocks",
     "numeric.distributions",

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsys_llm.critical_path.job.meetings import Meetings
-from nsys_llm.critical_path.job.steps import Job
+from nsys_llm.critical_path.job.meetings import Job, Meetings
 from nsys_llm.critical_path.path import classes
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined

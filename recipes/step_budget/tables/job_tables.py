@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.critical_path.job.steps import Job
+from nsys_llm.critical_path.job.meetings import Job
 from nsys_llm.critical_path.job.sums import Charged
 from nsys_llm.critical_path.job.walk import NO_RANK, JobWalk
 from nsys_llm.critical_path.path.blocks import HOST, Charge

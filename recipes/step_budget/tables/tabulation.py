@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Meetings, meet
-from nsys_llm.critical_path.job.steps import Job, job_steps
+from nsys_llm.critical_path.job.meetings import Job, Meetings, job_steps, meet
 from nsys_llm.critical_path.job.sums import add_up
 from nsys_llm.critical_path.job.walk import follow_job, step_walks
 from nsys_llm.critical_path.path.classes import CLASS_NAMES

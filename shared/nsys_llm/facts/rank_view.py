@@ -11,20 +11,18 @@ import numpy as np
 
 from nsys_llm.capture.unrecorded import LostWork, unrecorded_of
 from nsys_llm.facts.device.dependents import Dependents, dependents
-from nsys_llm.facts.device.gap_sums import GapSums, sum_gaps
 from nsys_llm.facts.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.facts.device.host_timeline import HostTimeline
+from nsys_llm.facts.device.idle_split import GapSums, sum_gaps
 from nsys_llm.facts.device.profiler_time import HeldCalls, held_calls, profiler_spans
 from nsys_llm.facts.host.places import Places
 from nsys_llm.facts.host.states import HostRecords, has_host_records
 from nsys_llm.facts.lanes import LaneRows, map_lanes
+from nsys_llm.facts.steps.away import no_work_spans, start_up_spans
 from nsys_llm.facts.steps.batches import Batches, step_batches
 from nsys_llm.facts.steps.finder import find_steps
 from nsys_llm.facts.steps.marked_ranges import MarkedRanges
-from nsys_llm.facts.steps.no_work import no_work_spans
-from nsys_llm.facts.steps.of_rank import device_steps
-from nsys_llm.facts.steps.start_up import start_up_spans
-from nsys_llm.facts.steps.steps import Steps
+from nsys_llm.facts.steps.steps import Steps, device_steps
 from nsys_llm.facts.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.intervals import IntArray, merged_unions
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names

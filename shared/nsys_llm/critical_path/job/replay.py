@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Meetings
+from nsys_llm.critical_path.job.meetings import Job, Meetings
 from nsys_llm.critical_path.job.rank_paths import USUAL, RankRows
-from nsys_llm.critical_path.job.steps import Job
 from nsys_llm.critical_path.path import classes
 from nsys_llm.critical_path.path.ops import Bools
 from nsys_llm.critical_path.replay.condensed import DOUBT

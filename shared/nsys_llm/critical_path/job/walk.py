@@ -8,14 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Meetings
+from nsys_llm.critical_path.job.meetings import Job, Meetings
 from nsys_llm.critical_path.job.rank_paths import RankRows
-from nsys_llm.critical_path.job.steps import Job
 from nsys_llm.critical_path.path.blocks import Charge, unrecorded
 from nsys_llm.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
 from nsys_llm.critical_path.path.forest import PathForest
 from nsys_llm.critical_path.path.ops import Bools
-from nsys_llm.critical_path.path.visits import Positions, crossed
+from nsys_llm.critical_path.path.outline import WalkPositions, crossed
 from nsys_llm.numeric.intervals import IntArray
 
 #: The rank of time that no rank has.
@@ -190,7 +189,9 @@ def _trail_of(
     rank, back = legs.rank[leg], legs.back_ns[leg]
     top, bottom, inferred = _of_visits(of_ranks, rank, visited)
     counts = np.bincount(leg, minlength=legs.walk.size)
-    at = Positions.of(legs.walk, counts, legs.left_ns, legs.joined_ns, top - back, bottom - back)
+    at = WalkPositions.of(
+        legs.walk, counts, legs.left_ns, legs.joined_ns, top - back, bottom - back
+    )
     doubts = _doubts(meetings, legs, leg, inferred)
     low = until_ns[leg] + back
     columns = legs.walk[leg], rank, visited, at.high_ns + back, low, back, doubts.on_visit
@@ -253,7 +254,7 @@ def _others(
     rows: RankRows,
     meetings: Meetings,
     legs: Legs,
-    at: Positions,
+    at: WalkPositions,
     until_ns: IntArray,
     visits_n: IntArray,
     doubts: _Doubts,

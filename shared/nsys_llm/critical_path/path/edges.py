@@ -16,8 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.critical_path.path import classes
-from nsys_llm.critical_path.path.hand_overs import handed_over
-from nsys_llm.critical_path.path.host_waits import HostWaits, host_waits, staged_uploads
+from nsys_llm.critical_path.path.host_waits import (
+    HostWaits,
+    handed_over,
+    host_waits,
+    staged_uploads,
+)
 from nsys_llm.critical_path.path.lags import NEVER, Codes, Lags, Latest, usual_lags
 from nsys_llm.critical_path.path.ops import Bools, PathOps, legacy_streams
 from nsys_llm.critical_path.path.stream_order import StreamOrder, stream_order

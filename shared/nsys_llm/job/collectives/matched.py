@@ -14,9 +14,15 @@ from nsys_llm.facts.lanes import LaneRows, RankLanes
 from nsys_llm.job.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Executions
 from nsys_llm.job.collectives.clocks import ClockFit, fit_clocks, residual_ns
 from nsys_llm.job.collectives.cohesion import is_one_communicator
-from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE, Told, met_confidence
+from nsys_llm.job.collectives.confidence import (
+    LOW_CONFIDENCE,
+    Party,
+    Told,
+    is_cut,
+    met_confidence,
+    shared_with_outsiders,
+)
 from nsys_llm.job.collectives.matching import Lane, Matched
-from nsys_llm.job.collectives.outsiders import Party, is_cut, shared_with_outsiders
 from nsys_llm.job.collectives.p2p_matching import match_communication
 from nsys_llm.job.collectives.p2p_streams import programs
 from nsys_llm.job.collectives.waits import Waits, collective_waits

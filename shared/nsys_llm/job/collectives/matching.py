@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from nsys_llm.job.collectives.alignment import SAME_CLOCK_NS, Alignment, Executions, align
 from nsys_llm.job.collectives.clocks import Meeting
-from nsys_llm.job.collectives.members import MISSING, members, places
+from nsys_llm.job.collectives.cohesion import MISSING, members, places
 from nsys_llm.numeric.intervals import IntArray
 
 #: Streams count as one only if that pairs so much more, in percent.

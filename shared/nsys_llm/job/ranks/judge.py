@@ -17,13 +17,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.job.collectives.chains import Line
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.job.ranks.chance import ALPHA, SMALL, Standing
 from nsys_llm.job.ranks.groups import Group
 from nsys_llm.job.ranks.lateness import Arrivals
 from nsys_llm.job.ranks.peers import Gpu, peer_groups
-from nsys_llm.job.ranks.schedule import Line
 from nsys_llm.job.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, HOST, IDLE, WAITING, idle_group
