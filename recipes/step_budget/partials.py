@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsys_llm.critical_path.job.rank_paths import RankPaths
+from nsys_llm.critical_path.job.meetings import RankPaths
 from nsys_llm.critical_path.path.outline import Charges, Passages
 from nsys_llm.facts.steps.steps import Beside
 from nsys_llm.job.partial import CommunicationPartial

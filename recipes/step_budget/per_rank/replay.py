@@ -9,12 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.critical_path.job.rank_paths import USUAL, RankReplay
 from nsys_llm.critical_path.path.classes import COMPUTE, COPY
 from nsys_llm.critical_path.path.edges import Clues, Edges
 from nsys_llm.critical_path.path.ops import PathOps
 from nsys_llm.critical_path.replay.changes import GRAPH_NODE_NS, Names, changed
-from nsys_llm.critical_path.replay.condensed import Condenser
+from nsys_llm.critical_path.replay.condensed import USUAL, Condenser, RankReplay
 from nsys_llm.critical_path.replay.skeleton import NEVER, Marks, skeleton
 from nsys_llm.critical_path.replay.weights import RankGraph, Weights, rank_graph
 from nsys_llm.manifest import what_if

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.rank_paths import DevicePaths
+from nsys_llm.critical_path.job.meetings import DevicePaths
 from nsys_llm.critical_path.path.classes import COMMUNICATION, COMPUTE, COPY
 from nsys_llm.critical_path.path.ops import PathOps
 from nsys_llm.facts.device.host_timeline import HostTimeline

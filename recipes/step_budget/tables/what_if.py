@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.critical_path.job.meetings import Meetings
-from nsys_llm.critical_path.job.rank_paths import USUAL
 from nsys_llm.critical_path.job.replay import JobReplays, late_ranks, new_path, replays
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.replay.condensed import USUAL
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.what_if import (
     CATEGORY,

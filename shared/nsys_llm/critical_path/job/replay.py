@@ -8,11 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Job, Meetings
-from nsys_llm.critical_path.job.rank_paths import USUAL, RankRows
+from nsys_llm.critical_path.job.meetings import Job, Meetings, RankRows
 from nsys_llm.critical_path.path import classes
 from nsys_llm.critical_path.path.ops import Bools
-from nsys_llm.critical_path.replay.condensed import DOUBT
+from nsys_llm.critical_path.replay.condensed import DOUBT, USUAL
 from nsys_llm.critical_path.replay.skeleton import NEVER
 from nsys_llm.critical_path.replay.solve import Clamps, Levels, beyond_others, levels, longest
 from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, ReplayChange

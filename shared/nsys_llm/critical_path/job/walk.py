@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Job, Meetings
-from nsys_llm.critical_path.job.rank_paths import RankRows
+from nsys_llm.critical_path.job.meetings import Job, Meetings, RankRows
 from nsys_llm.critical_path.path.blocks import Charge, unrecorded
 from nsys_llm.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
 from nsys_llm.critical_path.path.forest import PathForest

@@ -23,8 +23,14 @@ from nsys_llm.critical_path.path.host_waits import (
     staged_uploads,
 )
 from nsys_llm.critical_path.path.lags import NEVER, Codes, Lags, Latest, usual_lags
-from nsys_llm.critical_path.path.ops import Bools, PathOps, legacy_streams
-from nsys_llm.critical_path.path.stream_order import StreamOrder, stream_order
+from nsys_llm.critical_path.path.ops import (
+    Bools,
+    PathOps,
+    StreamOrder,
+    first_after,
+    legacy_streams,
+    stream_order,
+)
 from nsys_llm.critical_path.path.sync_rows import (
     ORDER,
     EventRecords,
@@ -32,7 +38,6 @@ from nsys_llm.critical_path.path.sync_rows import (
     SyncRows,
     call_kinds,
     event_records,
-    first_after,
     stream_codes,
     sync_rows,
 )

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from nsys_llm.critical_path.path.classes import CLASS_NAMES, CLASS_OF_CAUSE
 from nsys_llm.critical_path.path.lags import NEVER
-from nsys_llm.critical_path.path.ops import Bools, PathOps
-from nsys_llm.critical_path.path.stream_order import StreamOrder
+from nsys_llm.critical_path.path.ops import Bools, PathOps, StreamOrder, last_before
 from nsys_llm.critical_path.path.sync_rows import (
     DEVICE_WAIT,
     EVENT_WAIT,
@@ -20,7 +19,6 @@ from nsys_llm.critical_path.path.sync_rows import (
     EventRecords,
     Kinds,
     SyncRows,
-    last_before,
     stream_codes,
 )
 from nsys_llm.facts.device.host_timeline import HostTimeline, ThreadCalls

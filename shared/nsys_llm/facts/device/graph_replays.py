@@ -8,7 +8,7 @@ recorded, by the names of its kernels in their order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct, distinct_rows, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.stacking import stacked
+from nsys_llm.numeric.stacking import Rows, stacked
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import rules_for
@@ -36,7 +36,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class GraphReplays:
+class GraphReplays(Rows):
     """Replays in the order of their calls; int64 arrays of shape (replays,).
 
     Attributes:
@@ -60,10 +60,6 @@ class GraphReplays:
 
     def __len__(self) -> int:
         return int(self.call.size)
-
-    def take(self, rows: npt.NDArray[np.bool_]) -> GraphReplays:
-        """Return some replays."""
-        return GraphReplays(*(getattr(self, item.name)[rows] for item in fields(self)))
 
 
 @dataclass(frozen=True)

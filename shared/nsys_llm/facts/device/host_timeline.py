@@ -31,12 +31,8 @@ from nsys_llm.taxonomy.idle_causes import (
     BLOCKING,
     CAUSE_NAMES,
     MODULE_LOAD,
-    NO_WORK,
-    NOT_RECORDED,
-    OTHER_PROCESS,
     SLOW_FIRST_LAUNCH_NS,
     SLOW_FIRST_LAUNCH_TIMES,
-    START_UP,
     call_cause,
 )
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
@@ -45,7 +41,6 @@ from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: Calls that are summed up together, for gaps that hold many.
 CALLS_BLOCK: Final = 64
-_NO_SPANS: Final = np.empty((0, 2), dtype=np.int64)
 _IS_BLOCKING: Final = np.isin(np.arange(len(CAUSE_NAMES)), BLOCKING)
 
 
@@ -205,10 +200,7 @@ class HostTimeline:
         cause: Shape (calls,), the cause that time in each call has.
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
-        not_recorded: When work may have run that left no row: likewise, disjoint from `profiler`.
-        no_work: When no request was in the server: likewise, disjoint from both.
-        other_process: When another process ran on the GPU: likewise, disjoint from all.
-        start_up: When the program started up: likewise, disjoint from all of these.
+        away: By cause when nobody knows of idle time, or nothing was to do: likewise, disjoint.
         driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
@@ -218,24 +210,13 @@ class HostTimeline:
     cause: npt.NDArray[np.int8]
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
-    not_recorded: IntArray
-    no_work: IntArray
-    other_process: IntArray
-    start_up: IntArray
+    away: Mapping[int, IntArray]
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        trace: RankTrace,
-        profiler: IntArray,
-        no_work: IntArray,
-        not_recorded: IntArray = _NO_SPANS,
-        other_process: IntArray = _NO_SPANS,
-        start_up: IntArray = _NO_SPANS,
-    ) -> HostTimeline:
+    def of(cls, trace: RankTrace, profiler: IntArray, away: Mapping[int, IntArray]) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
@@ -243,11 +224,8 @@ class HostTimeline:
 
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-            no_work: When a server had no request, likewise; it comes after these.
-            not_recorded: When work may have run that left no row, likewise; the profiler comes
-                first.
-            other_process: When another process ran on the GPU, likewise; it comes after that.
-            start_up: When the program started up, likewise; it comes last.
+            away: By cause when a rank did nothing that counts, likewise; the profiler comes first,
+                and then each cause before those behind it.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -263,29 +241,14 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        not_recorded = subtract_intervals(not_recorded, profiler)
-        taken = merged_unions([profiler, not_recorded])
-        other_process = subtract_intervals(other_process, taken)
-        taken = merged_unions([taken, other_process])
-        no_work = subtract_intervals(no_work, taken)
-        taken = merged_unions([taken, no_work])
-        start_up = subtract_intervals(start_up, taken)
-        taken = merged_unions([taken, start_up])
+        apart, taken = dict[int, IntArray](), profiler
+        for reason, spans in away.items():
+            apart[reason] = subtract_intervals(spans, taken)
+            taken = merged_unions([taken, apart[reason]])
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        away = not_recorded, no_work, other_process, start_up
-        return cls(calls, cause, is_graph, profiler, *away, driver, error_ns)
-
-    @property
-    def away(self) -> Mapping[int, IntArray]:
-        """By cause when nobody knows of idle time, or nothing was to do: disjoint."""
-        return {
-            NO_WORK: self.no_work,
-            START_UP: self.start_up,
-            OTHER_PROCESS: self.other_process,
-            NOT_RECORDED: self.not_recorded,
-        }
+        return cls(calls, cause, is_graph, profiler, apart, driver, error_ns)
 
     @cached_property
     def cause_ns(self) -> IntArray:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from nsys_llm.facts.device.host_timeline import CALLS_BLOCK, HostTimeline
 from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
+from nsys_llm.numeric.stacking import Rows
 from nsys_llm.taxonomy import idle_causes
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 
@@ -28,7 +29,7 @@ _BLOCK: Final = 1 << 14
 
 
 @dataclass(frozen=True)
-class Situations:
+class Situations(Rows):
     """Where the launch of the next operation stands in each gap; all of shape (gaps,).
 
     Attributes:
@@ -44,10 +45,6 @@ class Situations:
     done_ns: IntArray
     whole: IntArray
     other: IntArray
-
-    def take(self, rows: npt.NDArray[Any]) -> Situations:
-        """Return those of some gaps."""
-        return Situations(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True)

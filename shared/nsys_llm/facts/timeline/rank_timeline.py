@@ -29,17 +29,12 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import (
-    BEFORE_STEPS,
     COMMUNICATION,
     COMPUTE,
     COPIES,
     FUSED,
     IDLE,
     LOAD,
-    NO_WORK,
-    NOT_RECORDED,
-    OTHER_PROCESS,
-    PROFILER,
 )
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.timeline import RankTimeline, Track
@@ -97,11 +92,7 @@ def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
             COMMUNICATION: layer.communication,
             LOAD: layer.load,
             COPIES: subtract_intervals(layer.copies, layer.load),
-            PROFILER: layer.profiler,
-            NOT_RECORDED: layer.not_recorded,
-            OTHER_PROCESS: layer.other_process,
-            NO_WORK: layer.no_work,
-            BEFORE_STEPS: layer.start_up,
+            **layer.host,
         }
         spans = {name: intersect_intervals(times, shown) for name, times in spans.items()}
         busy = np.concatenate(list(spans.values()))

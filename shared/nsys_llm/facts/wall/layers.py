@@ -109,11 +109,8 @@ class WallLayers:
         talk_label: Shape (k,), twice the code of its name, or of `len(names)` for copies between
             GPUs of the rank; one more where its stream mostly computes.
         load: The part of `copies` that brought a model, see `nsys_llm.facts.wall.layers`.
-        not_recorded: When work may have run that left no row, and nothing of the above did.
-        other_process: The part of the idle time in which another process ran on the GPU.
-        no_work: The part of the rest in which a server had no request, see
-            `nsys_llm.facts.steps.away`.
-        start_up: The part of the rest in which a program started up.
+        host: By class when the device ran nothing and it was the profiler's time, or nobody knows
+            of it, or nothing was to do; of the classes that `wall_layers` was told.
     """
 
     device_id: int
@@ -125,12 +122,8 @@ class WallLayers:
     talk: IntArray
     talk_label: IntArray
     copies: IntArray
-    profiler: IntArray
     load: IntArray
-    not_recorded: IntArray
-    other_process: IntArray
-    no_work: IntArray
-    start_up: IntArray
+    host: Mapping[str, IntArray]
 
     @cached_property
     def only_compute(self) -> IntArray:
@@ -140,14 +133,13 @@ class WallLayers:
 
 
 def wall_layers(
-    trace: RankTrace, host: tuple[IntArray, ...]
+    trace: RankTrace, host: Mapping[str, IntArray]
 ) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
-        host: When the profiler did its own work, work may have run that left no row, another
-            process ran on its GPUs, a server had no request, and the program started up: shape
-            (n, 2) each, sorted and disjoint.
+        host: By class when its GPUs are told to have done nothing that counts, those that come
+            first ahead of the others: shape (n, 2) each, sorted and disjoint.
     """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
@@ -190,7 +182,7 @@ def _device_layers(
     names: tuple[str, ...],
     code: IntArray,
     communicates: npt.NDArray[np.bool_],
-    host: tuple[IntArray, ...],
+    host: Mapping[str, IntArray],
 ) -> WallLayers:
     reported = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
     graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
@@ -216,12 +208,11 @@ def _device_layers(
     ]
     moving, _ = _joined(copies)
     layers: list[IntArray] = []
-    for spans in (communicating, union_intervals(*moving), *host):
+    for spans in (communicating, union_intervals(*moving), *host.values()):
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    communication, copying, profiler, not_recorded, other_process, no_work, start_up = layers
-    load = intersect_intervals(load_spans(trace, device), copying)
+    communication, copying, *rest = layers
     return WallLayers(
         device_id=device,
         names=names,
@@ -232,12 +223,8 @@ def _device_layers(
         talk=talk,
         talk_label=talk_label,
         copies=copying,
-        profiler=profiler,
-        load=load,
-        not_recorded=not_recorded,
-        other_process=other_process,
-        no_work=no_work,
-        start_up=start_up,
+        load=intersect_intervals(load_spans(trace, device), copying),
+        host=dict(zip(host, rest, strict=True)),
     )
 
 

@@ -26,6 +26,13 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
 )
 from nsys_llm.numeric.time_bins import bin_edges
+from nsys_llm.taxonomy.wall_classes import (
+    BEFORE_STEPS,
+    NO_WORK,
+    NOT_RECORDED,
+    OTHER_PROCESS,
+    PROFILER,
+)
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.kernel_launches import GEOMETRY
@@ -56,7 +63,7 @@ class DeviceWorks:
         return DeviceWork(
             **vars(steps),
             compute_ns=covered_in(steps.window_ns, layers.only_compute),
-            profiler_ns=covered_in(steps.window_ns, layers.profiler),
+            profiler_ns=covered_in(steps.window_ns, layers.host[PROFILER]),
             names=self._names,
             launches=self._launches(device),
             has_shapes=self._has_shapes,
@@ -112,18 +119,11 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     Args:
         windows: Shape (n, 2), sorted and disjoint.
     """
-    compute_ns, communication_ns, copies_ns, profiler_ns, not_recorded_ns = (
-        covered_in(windows, spans)
-        for spans in (
-            *(layers.compute, layers.communication, layers.copies),
-            *(layers.profiler, layers.not_recorded),
-        )
-    )
-    taken_ns = compute_ns + communication_ns + copies_ns + profiler_ns + not_recorded_ns
-    return WallOfSteps(
-        *(compute_ns, communication_ns, copies_ns, profiler_ns, not_recorded_ns),
-        idle_ns=windows[:, 1] - windows[:, 0] - taken_ns,
-    )
+    device = layers.compute, layers.communication, layers.copies
+    spans = (*device, layers.host[PROFILER], layers.host[NOT_RECORDED])
+    columns = [covered_in(windows, some) for some in spans]
+    columns.append(windows[:, 1] - windows[:, 0] - sum(columns))  # idle
+    return WallOfSteps(*columns)
 
 
 def map_wall(view: RankView, *, work: bool = False) -> RankWall:
@@ -169,8 +169,11 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
     start_ns, end_ns = bounds(windows)
     compute_ns = compute_by_kernel(layers, windows).sum(axis=0).tolist()
     load_ns, other_ns, no_work_ns, start_up_ns = (
-        total_length_ns(intersect_intervals(spans, windows))
-        for spans in (layers.load, layers.other_process, layers.no_work, layers.start_up)
+        int(covered_in(windows, spans).sum())
+        for spans in (
+            layers.load,
+            *(layers.host[name] for name in (OTHER_PROCESS, NO_WORK, BEFORE_STEPS)),
+        )
     )
     return DeviceWall(
         device_id=layers.device_id,

@@ -59,7 +59,7 @@ def find_chains(stages: Stages, steps: JobSteps) -> list[Chain]:
     """Return the pipelines of a job."""
     chains = []
     for number, pipeline in enumerate(stages.pipelines):
-        chain = Chain(number, pipeline.stages)
+        chain = Chain(number, pipeline)
         whole = steps.whole(chain.owners)
         if whole is None or not whole.size:
             chains.append(chain)

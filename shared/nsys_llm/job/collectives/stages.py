@@ -127,23 +127,12 @@ def before_n(sequence: Sequenced, devices: Sequence[Device], place: int) -> IntA
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """One pipeline.
-
-    Attributes:
-        stages: Devices of each stage, by position in `MatchedCollectives.devices`, in the order of
-            the schedule; all have as many.
-    """
-
-    stages: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
 class Stages:
     """All pipelines of a job.
 
     Attributes:
-        pipelines: In the order of their first devices.
+        pipelines: In the order of their first devices: devices of each stage, by position in
+            `MatchedCollectives.devices`, in the order of the schedule; all have as many.
         staged: The transfers in which coming last blames nobody, by the identity of their
             sequences: those of all pipelines, of parts of them, and of chains that a capture
             without warm-up and cool-down shows.
@@ -153,7 +142,7 @@ class Stages:
             it is not traced, so which stage each is, and of how many, is not known.
     """
 
-    pipelines: tuple[Pipeline, ...]
+    pipelines: tuple[tuple[tuple[int, ...], ...], ...]
     staged: frozenset[int]
     stage_of: Mapping[int, int]
     closing: frozenset[int]
@@ -185,11 +174,13 @@ def find_stages(collectives: MatchedCollectives) -> Stages:
             lines.append(line[::down])
         elif len(line) > 2 and not closed:
             inside |= set(line)
-    pipelines = [Pipeline(_stages(group)) for group in _joined_lines(lines, collectives, pairs)]
-    pipelines.sort(key=lambda pipeline: pipeline.stages)
+    pipelines = sorted(
+        tuple(tuple(sorted(devices)) for devices in zip(*group, strict=True))
+        for group in _joined_lines(lines, collectives, pairs)
+    )
     inside |= parts.union(*lines)
     staged = [item for ends, some in pairs.items() if inside.issuperset(ends) for item in some]
-    numbered = [devices for pipeline in pipelines for devices in pipeline.stages]
+    numbered = [devices for pipeline in pipelines for devices in pipeline]
     stage_of = {device: number for number, devices in enumerate(numbered) for device in devices}
     closing = [
         sequence
@@ -319,10 +310,6 @@ def _joined_lines(
             [lines[at][:: -1 if turned else 1] for at, turned in sorted(turned_of.items())]
         )
     return groups
-
-
-def _stages(lines: Sequence[_Line]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(sorted(devices)) for devices in zip(*lines, strict=True))
 
 
 def may_be_stages(transfers_n: Sequence[int]) -> bool:
