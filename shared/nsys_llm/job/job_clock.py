@@ -40,7 +40,6 @@ class JobClock:
         """Align the clocks.
 
         Args:
-            lanes: The communication kernels of all ranks.
             ranks: Those with GPU work, in order; one or more.
             options: disable_alignment takes all times as those of one clock.
         """

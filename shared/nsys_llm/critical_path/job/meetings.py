@@ -115,7 +115,14 @@ def meet(rows: RankRows, collectives: MatchedCollectives) -> Meetings:
             starts[rank][member[known]] = start[known] + root_ns
         begun += n
         parts.append(_arrivals(sequence, root_ns, ranks, members)[:, known])
-        _add_differences(differences, ranks, members[:, known], rows)
+        first, *others = (
+            rows[rank][1].forest.members.step[member]
+            for rank, member in zip(ranks, members[:, known], strict=True)
+        )
+        for rank, step in zip(ranks[1:], others, strict=True):
+            both = (first >= 0) & (step >= 0)
+            if both.any() and rank != ranks[0]:
+                differences.setdefault((ranks[0], rank), []).append((step - first)[both])
     arrivals = np.concatenate([np.empty((4, 0), dtype=np.int64), *parts], axis=1)
     last_ns, last_rank, last_member, is_clear = arrivals
     return Meetings(
@@ -168,21 +175,6 @@ def _arrivals(
             clear.astype(np.int64),
         )
     )
-
-
-def _add_differences(
-    differences: dict[tuple[int, int], list[IntArray]],
-    ranks: Sequence[int],
-    members: IntArray,
-    rows: RankRows,
-) -> None:
-    """Add how far the steps of ranks are apart, each against the first of the sequence."""
-    first = rows[ranks[0]][1].forest.members.step[members[0]]
-    for rank, member in zip(ranks[1:], members[1:], strict=True):
-        step = rows[rank][1].forest.members.step[member]
-        known = (first >= 0) & (step >= 0)
-        if known.any() and rank != ranks[0]:
-            differences.setdefault((ranks[0], rank), []).append((step - first)[known])
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,6 @@ def _jitter(late_ns: IntArray, met: IntArray, step: IntArray) -> IntArray:
     """Return how a rank's lateness varies by chance: from step to step, what is far more left out.
 
     Args:
-        late_ns: Shape (n,), at collectives.
         step: Shape (n,), in which step; those of other steps at the same place in it are alike.
     """
     order = np.lexsort((met, step))

@@ -230,12 +230,7 @@ class _Doubts:
 
 
 def _doubts(meetings: Meetings, legs: Legs, leg: IntArray, inferred: Bools) -> _Doubts:
-    """Return where inferred edges were crossed.
-
-    Args:
-        leg: Shape (visits,), the leg of each.
-        inferred: Shape (visits,), whether a segment has an inferred edge.
-    """
+    """Return where inferred edges were crossed."""
     unclear = (legs.met >= 0) & (np.append(meetings.is_clear, 1)[legs.met] == 0)
     places = np.arange(legs.walk.size)
     joined, visits = legs.first + places, np.arange(leg.size) + leg + 1
@@ -258,12 +253,7 @@ def _others(
     visits_n: IntArray,
     doubts: _Doubts,
 ) -> tuple[IntArray, tuple[Charge, ...]]:
-    """Return what is charged outside of segments: transfer, and what is not recorded.
-
-    Args:
-        until_ns: Shape (legs,), where the walk of each ends.
-        visits_n: Shape (legs,).
-    """
+    """Return what is charged outside of segments: transfer, and what is not recorded."""
     begin_ns = np.maximum(np.append(meetings.last_ns, 0)[legs.met], until_ns)
     moved = np.flatnonzero((legs.met >= 0) & (at.left_ns > begin_ns))
     is_last = np.append(legs.walk[1:] != legs.walk[:-1], True)[: legs.walk.size]

@@ -126,7 +126,6 @@ def path_edges(
 
     Args:
         pid: Its process id, for the kinds of its streams; None where it is not known.
-        early: See `Clues`.
     """
     issue_ns = ops.issue_ns(host)
     null_stream, blocking = legacy_streams(ops, trace.tables.get("cuda_streams"), pid)

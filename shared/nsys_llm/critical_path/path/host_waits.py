@@ -107,7 +107,12 @@ def host_waits(
     sure = certain & (op >= 0)
     targets = HostWaits(place[sure], op[sure], certain[sure])
     op[open_] = _inferred(ops, host, last_op, place[open_])
-    return _ended_inside(ops, host, place, op, certain, is_named), targets
+    # A call does not return before what a row says that it waited for: where that seems to end
+    # later, by no more than clocks of host and GPU disagree, it ended with the call.
+    end_ns, limit_ns = ops.end_ns[np.maximum(op, 0)], host.calls.end_ns[place]
+    limit_ns = np.where(is_named, limit_ns + CLOCK_NS + host.clock_error_ns, limit_ns)
+    inside = (op >= 0) & (end_ns > host.calls.start_ns[place]) & (end_ns <= limit_ns)
+    return HostWaits(place[inside], op[inside], certain[inside]), targets
 
 
 def _named(
@@ -183,20 +188,6 @@ def ended_by(ops: PathOps, at_ns: IntArray) -> IntArray:
     return np.where(at >= 0, order[np.maximum(at, 0)], -1)
 
 
-def _ended_inside(
-    ops: PathOps, host: HostTimeline, place: IntArray, op: IntArray, certain: Bools, named: Bools
-) -> HostWaits:
-    """Return the waits whose operation ended in the call.
-
-    A call does not return before what a row says that it waited for: where that seems to end later,
-    by no more than clocks of host and GPU disagree, it ended with the call.
-    """
-    end_ns, limit_ns = ops.end_ns[np.maximum(op, 0)], host.calls.end_ns[place]
-    limit_ns = np.where(named, limit_ns + CLOCK_NS + host.clock_error_ns, limit_ns)
-    inside = (op >= 0) & (end_ns > host.calls.start_ns[place]) & (end_ns <= limit_ns)
-    return HostWaits(place[inside], op[inside], certain[inside])
-
-
 def handed_over(
     ops: PathOps,
     host: HostTimeline,
@@ -250,8 +241,6 @@ def _last_calls(
 
     Args:
         counted: Shape (calls,), which may be that last one.
-        place: Shape (k,), calls of other threads.
-        thread: Shape (k,), code of the thread.
     """
     calls = host.calls
     latest = np.maximum.accumulate(np.where(counted, np.arange(counted.size), -1))

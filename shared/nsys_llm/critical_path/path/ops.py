@@ -152,9 +152,7 @@ def last_before(ops: PathOps, issue_ns: IntArray, stream: IntArray, at_ns: IntAr
     """Return the last operation that a stream was given before an instant, -1 for none.
 
     Args:
-        issue_ns: When each was launched, see `PathOps.issue_ns`.
         stream: Shape (k,), codes of streams; -1 for one without operations.
-        at_ns: Shape (k,).
     """
     last = np.full(at_ns.shape, -1, dtype=np.int64)
     for code in np.unique(stream[stream >= 0]).tolist():
@@ -249,12 +247,7 @@ class StreamOrder:
 def stream_order(
     ops: PathOps, issue_ns: IntArray, null_stream: Bools, blocking: Bools
 ) -> StreamOrder:
-    """Return what each operation had to wait for by the order of streams.
-
-    Args:
-        null_stream: Shape (streams,), which are the legacy default stream.
-        blocking: Shape (streams,), which wait for that, and it for them.
-    """
+    """Return what each operation had to wait for by the order of streams."""
     before = np.arange(-1, len(ops) - 1, dtype=np.int32)
     before[ops.bounds[:-1][np.diff(ops.bounds) > 0]] = -1
     group = _groups(ops)

@@ -24,7 +24,7 @@ from nsys_llm.critical_path.path.stretches import (
 from nsys_llm.numeric.enclosing import first_above
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import IntArray, covered_ns
+from nsys_llm.numeric.intervals import IntArray, covered_in
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Communication operations of a rank at which paths may go on in other ranks, its earliest: as many
@@ -90,12 +90,15 @@ class Outline:
         segment_of = np.searchsorted(parts.top, members)
         member = np.full(parts.top.size, -1, dtype=np.int64)
         member[segment_of] = np.arange(members.size)
+        nodes = np.flatnonzero(edges.edge > LAST_CERTAIN)
+        until = np.searchsorted(nodes, parts.top, side="right")
+        low_ns = np.where(bottom_ns == OPEN_NS, top_ns, bottom_ns)
         outline = cls(
             segments=parts,
             top_ns=top_ns,
             bottom_ns=bottom_ns,
-            inferred=_inferred(edges, parts),
-            idle_ns=_idle_ns(trace, top_ns, bottom_ns),
+            inferred=until > np.searchsorted(nodes, parts.bottom, side="left"),
+            idle_ns=top_ns - low_ns - covered_in(np.column_stack((low_ns, top_ns)), trace.gpu_busy),
             member=member,
             members=Members(
                 segment_of,
@@ -113,20 +116,6 @@ def member_ops(ops: PathOps) -> IntArray:
     """Return the operations at which paths may go on in other ranks, by start."""
     members = np.flatnonzero(ops.kind == COMMUNICATION)
     return members[np.argsort(ops.start_ns[members], kind="stable")][:MOST_MEMBERS]
-
-
-def _inferred(edges: Edges, parts: Segments) -> Bools:
-    nodes = np.flatnonzero(edges.edge > LAST_CERTAIN)
-    until = np.searchsorted(nodes, parts.top, side="right")
-    return np.asarray(until > np.searchsorted(nodes, parts.bottom, side="left"))
-
-
-def _idle_ns(trace: RankTrace, top_ns: IntArray, bottom_ns: IntArray) -> IntArray:
-    """Return for each segment how much of its time no device ran anything."""
-    bottom_ns = np.where(bottom_ns == OPEN_NS, top_ns, bottom_ns)
-    busy = trace.gpu_busy
-    top_busy_ns, bottom_busy_ns = covered_ns(np.stack((top_ns, bottom_ns)), busy)
-    return top_ns - bottom_ns - (top_busy_ns - bottom_busy_ns)
 
 
 @dataclass(frozen=True)

@@ -265,9 +265,7 @@ def _never_forward(begin: IntArray, segment: IntArray, top_ns: IntArray) -> IntA
     """Return begins that are never later than those above them in their segment.
 
     Args:
-        begin: Shape (stretches,).
         segment: Shape (stretches,), ascending from 0.
-        top_ns: Shape (segments,), the position at the begin of each.
     """
     bounded = np.minimum(begin, top_ns[segment])
     forward = (bounded[1:] > bounded[:-1]) & (segment[1:] == segment[:-1])

@@ -319,15 +319,12 @@ class Condenser:
         row, at = self._of(STREAM)
         doubtful[row] = doubts[skeleton.inner[at]] > doubts[skeleton.inner[at - 1]]
         row, _ = self._of(LAUNCH)
-        before = doubts[through] - self._is_doubtful(through)
+        before = doubts[through] - (graph.edges.edge[through] > LAST_CERTAIN)
         doubtful[row] = doubts[skeleton.inner[skeleton.group_target]] > before
         doubtful[self._rows[LINK]] = ~graph.links.is_certain
         doubtful[self._rows[WAKE]] = ~graph.waits.is_certain
         doubtful[self._rows[HAND]] = True
         return doubtful
-
-    def _is_doubtful(self, op: IntArray) -> Any:
-        return self.graph.edges.edge[op] > LAST_CERTAIN
 
 
 def _used(classes: npt.NDArray[np.int8]) -> list[int]:

@@ -8,14 +8,15 @@ kind. So unchanged weights give the recorded run to the nanosecond. Pure numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.critical_path.path.classes import COPY
 from nsys_llm.critical_path.path.edges import Clues, Edges
-from nsys_llm.critical_path.path.ops import Bools, PathOps
+from nsys_llm.critical_path.path.lags import medians
+from nsys_llm.critical_path.path.ops import Bools
 from nsys_llm.critical_path.path.sync_rows import Kinds
 from nsys_llm.critical_path.replay.links import (
     Links,
@@ -39,27 +40,6 @@ _NEVER: Final = -(1 << 60)
 LagKinds = npt.NDArray[np.int16]
 #: What a call takes that waits for nothing, where none did. Ours.
 _OWN_NS: Final = 3_000
-
-
-def _lag_kinds(ops: PathOps) -> LagKinds:
-    _, device = distinct_codes(ops.device_ids)
-    kind = 4 * device[ops.stream] + 2 * ops.node + (ops.kind == COPY)
-    return distinct_codes(kind)[1].astype(np.int16)
-
-
-def medians(
-    lag: IntArray,
-    kind: npt.NDArray[Any],
-    kinds_n: int,
-    default_ns: int,
-    *,
-    apart: bool = False,
-) -> IntArray:
-    """Return the median of each kind; where it has none that of all, unless kinds are apart."""
-    medians = np.full(kinds_n, lower_median(lag) if lag.size and not apart else default_ns)
-    for code in np.flatnonzero(np.bincount(kind)).tolist():
-        medians[code] = lower_median(lag[kind == code])
-    return medians
 
 
 @dataclass(frozen=True)
@@ -111,8 +91,11 @@ class LagParts:
         cls, edges: Edges, links: Links, follows: Bools, in_call: Bools, early: IntArray
     ) -> LagParts:
         """Return those of a rank."""
-        seen, kind = _lags(edges, links, follows, in_call), _lag_kinds(edges.ops)
-        kinds_n, known = int(kind.max(initial=-1)) + 1, edges.ops.place >= 0
+        ops, (_, device) = edges.ops, distinct_codes(edges.ops.device_ids)
+        kind = 4 * device[ops.stream] + 2 * ops.node + (ops.kind == COPY)
+        kind = distinct_codes(kind)[1].astype(np.int16)
+        seen = _lags(edges, links, follows, in_call)
+        kinds_n, known = int(kind.max(initial=-1)) + 1, ops.place >= 0
         launch = np.where(known, kind + kinds_n * in_call, 2 * kinds_n).astype(np.int16)
         stream = np.where(follows, kind, kinds_n).astype(np.int16)
         usual = _by_kind(edges, links, follows, in_call, seen, kind)

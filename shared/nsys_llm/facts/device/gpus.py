@@ -229,7 +229,6 @@ def overlaps(
 
     Args:
         start_ns: Shape (n,), intervals in any order; those that overlap count each.
-        end_ns: Shape (n,).
         group: Shape (n,), codes from 0.
         windows: Shape (m, 2), sorted and disjoint.
 

@@ -78,23 +78,19 @@ class _ReplayNodes:
 
 
 def graph_replays(trace: RankTrace, tables: Mapping[str, Table]) -> GraphReplays:
-    """Return the replays of a rank whose calls are recorded.
-
-    Args:
-        tables: Its operations, before or after the filters.
-    """
+    """Return the replays of a rank whose calls are recorded."""
     calls = trace.tables.get("api_calls")
     parts: list[_ReplayNodes] = []
     if calls is not None and len(calls):
-        ids = [key for key in distinct(calls["name_id"]).tolist() if _is_replay(trace, key)]
+        ids = [
+            key
+            for key in distinct(calls["name_id"]).tolist()
+            if classify_api(text_of(key, trace.strings)) == "graph_launch"
+        ]
         launches = np.isin(calls["name_id"], ids) if ids else np.zeros(len(calls), dtype=bool)
         names = [name for name in OP_TABLES if name in tables and len(tables[name])]
         parts = [_nodes(trace, name, tables[name], launches) for name in names]
     return _replays(stacked(_ReplayNodes, parts))
-
-
-def _is_replay(trace: RankTrace, name_id: int) -> bool:
-    return classify_api(text_of(name_id, trace.strings)) == "graph_launch"
 
 
 def _nodes(

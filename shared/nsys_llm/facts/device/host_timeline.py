@@ -49,7 +49,6 @@ class ThreadCalls:
     """Calls by thread and, within one, by start; they overlap nowhere.
 
     Attributes:
-        start_ns: Shape (calls,).
         end_ns: Shape (calls,), ascending within a thread; a call inside another one has no length.
         outer: Shape (calls,), the place of the outermost call that was open when it started: its
             own, unless it is nested.
@@ -82,7 +81,8 @@ class ThreadCalls:
             kept: Shape (rows,), those that count.
         """
         chosen: slice | IntArray = slice(None) if kept.all() else np.flatnonzero(kept)
-        threads, code = _codes(thread[chosen])
+        threads, wide = distinct_codes(thread[chosen])
+        code = wide.astype(np.int32)
         order = _order(start_ns[chosen], end_ns[chosen], code, len(threads))
         row = np.arange(start_ns.size, dtype=np.int32)[chosen]
         place = row  # where no row is left out or out of order
@@ -120,7 +120,6 @@ class ThreadCalls:
         """Return the first call that may still run at an instant.
 
         Args:
-            at_ns: Shape (n,).
             last: Shape (n,), the place of a call of the thread in question.
 
         Returns:
@@ -143,12 +142,6 @@ class ThreadCalls:
         return np.minimum(
             first_above(self.start_ns, at_ns - 1, self.thread[last], self.bounds), last
         )
-
-
-def _codes(thread: IntArray) -> tuple[IntArray, Positions]:
-    """Return the distinct threads, sorted, and the position of each call's among them."""
-    threads, code = distinct_codes(thread)
-    return threads, code.astype(np.int32)
 
 
 def _order(
@@ -198,7 +191,6 @@ class HostTimeline:
 
     Attributes:
         cause: Shape (calls,), the cause that time in each call has.
-        graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
         away: By cause when nobody knows of idle time, or nothing was to do: likewise, disjoint.
         driver: What the driver did, none of it in these.

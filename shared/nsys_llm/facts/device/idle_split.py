@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.facts.device.host_timeline import CALLS_BLOCK, HostTimeline
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct_codes, split_by_code
+from nsys_llm.numeric.grouping import distinct_codes, exact_sums, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
 from nsys_llm.numeric.stacking import Rows
 from nsys_llm.taxonomy import idle_causes
@@ -136,7 +136,6 @@ def _overlay(
         split: Of the gaps; changed in place.
         spans: Shape (n, 2), sorted and disjoint.
         inside: Shape (m, 2), sorted and disjoint: the part of each of the gaps that may be given.
-        rows: Shape (m,), which gaps they are.
     """
     if not len(spans) or not len(inside):
         return
@@ -153,12 +152,7 @@ def _overlay(
 
 
 def _cut(spans: IntArray, inside: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return the pieces of spans in stretches: their spans, begins, ends and stretches.
-
-    Args:
-        spans: Shape (n, 2), sorted and disjoint.
-        inside: Shape (m, 2), likewise, at least one.
-    """
+    """Return the pieces of spans in stretches: their spans, begins, ends and stretches."""
     low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
     high = np.searchsorted(spans[:, 0], inside[-1, 1], side="left")
     owner, starts, ends = clip_to_windows(spans[low:high, 0], spans[low:high, 1], inside)
@@ -197,9 +191,7 @@ def _calls_within(
     """Return what a thread did before a call: stretch, cause and ns, each call or a few in sum.
 
     Args:
-        begin_ns: Shape (n,), begin of each stretch.
         end_ns: Shape (n,), its end, at most the start of the call; not after `begin_ns`: nothing.
-        call: Shape (n,), place of the call.
     """
     calls = host.calls
     rows = np.flatnonzero(end_ns > begin_ns)
@@ -243,8 +235,6 @@ def _hand_over(
 
     Args:
         begin_ns: Shape (n,), the part of some stretches before the launching call: its begin.
-        end_ns: Shape (n,), its end.
-        rows: Shape (n,), which stretches they are.
     """
     other, launching = where.other[rows], host.calls.thread[where.call[rows]]
     threads, code = distinct_codes(other)
@@ -293,7 +283,7 @@ def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
 
     def sums(some: Sequence[slice]) -> tuple[IntArray, ...]:
         """Name the gaps of some blocks, and add them up: all but the last field of the result."""
-        gaps_n, time_ns, certain_ns = _nothing()
+        gaps_n, time_ns, certain_ns = np.zeros((3, _CAUSES_N, len(BUCKETS)), dtype=np.int64)
         for block in some:
             selected = gaps.take(block)
             split = split_gaps(selected, situate(selected, launch_row, host), host)
@@ -311,21 +301,6 @@ def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
     return GapSums(gaps_n, time_ns, certain_ns, named)
 
 
-def _nothing() -> tuple[IntArray, IntArray, IntArray]:
-    """Return the sums over no gaps: all but the last field of the result."""
-    shape = (_CAUSES_N, len(BUCKETS))
-    return np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-
-
 def _add(sums: IntArray, parts: IntArray, bucket: IntArray) -> None:
     for code in np.flatnonzero(parts.any(axis=1)).tolist():
-        sums[code] += _exact(bucket, parts[code], len(BUCKETS))
-
-
-def _exact(code: IntArray, value: IntArray, codes_n: int) -> IntArray:
-    """Add integers up by code, 3 times as fast as `summed`.
-
-    A double holds each sum exactly: all gaps of a device together are no longer than its capture,
-    and that is below 2^53 ns.
-    """
-    return np.bincount(code, weights=value, minlength=codes_n).astype(np.int64)
+        sums[code] += exact_sums(bucket, parts[code], len(BUCKETS))

@@ -71,7 +71,6 @@ class Exposed:
     Attributes:
         thread: Code of the thread in the host's calls.
         start_ns: Begin, the profile's clock.
-        end_ns: Its end, later.
         other: Thread that launched the operation before, if it is another one; -1 otherwise.
     """
 
@@ -281,8 +280,6 @@ class StatePieces:
     """Parts of stretches of one thread, each in a single state; shape (n,), sorted.
 
     Attributes:
-        end_ns: Later than the begin.
-        cause: Code of the cause of idle time.
         detail: State and function as one number, see `ThreadStates`.
         doing: The same without CUDA calls: what it did in them.
         runs: Whether it is known to have been on a core.
@@ -302,7 +299,6 @@ class ThreadStates:
     Attributes:
         functions: Of each detail; "" of those in `DOING`, then of the C library, then of CUDA.
         states: Shape (details,), position of the state of each detail in `STATES`.
-        host: The CUDA calls.
     """
 
     def __init__(self, trace: RankTrace, host: HostTimeline, records: HostRecords) -> None:

@@ -43,7 +43,6 @@ class NvtxTree:
     """Pieces of ranges by thread and, within one, by start, the outer first; of shape (pieces,).
 
     Attributes:
-        event: Row of the NVTX event.
         start_ns: Ascending within a thread.
         end_ns: Later than the start; the end of the capture where a range was never closed.
         parent: Position of the piece around each; -1 for an outermost one and start/end ranges.
@@ -51,7 +50,6 @@ class NvtxTree:
         bounds: Shape (threads + 2,): pieces of thread t lie at bounds[t] to bounds[t + 1], and
             start/end ranges behind those of all threads.
         threads: Shape (threads,), globalTid of threads with push/pop ranges, sorted.
-        without_end_n: Ranges that were never closed.
         empty_n: Ranges that end where they start, or before, or have a time that no capture can
             have; nothing can lie in them.
     """
@@ -145,7 +143,6 @@ class NvtxTree:
 
         Args:
             thread: Shape (k,), codes; -1 has none.
-            at_ns: Shape (k,).
             chosen: Shape (pieces,), the pieces that count; None: all.
         """
         piece = np.full(at_ns.shape, -1, dtype=np.int64)
@@ -281,9 +278,6 @@ def _trees(row: IntArray, start_ns: IntArray, end_ns: IntArray, sizes: IntArray)
 
     Args:
         row: Shape (ranges,), rows of push/pop ranges, those of a thread together.
-        start_ns: Shape (rows,).
-        end_ns: Shape (rows,).
-        sizes: Shape (threads,), ranges of each thread.
     """
     if not row.size:
         return
@@ -364,7 +358,6 @@ def innermost_events(
     Args:
         at_ns: Shape (k,), few beside the events.
         thread: Shape (k,), globalTid.
-        capture_end_ns: Where ranges without an end stop.
     """
     row_of = np.full(at_ns.shape, -1, dtype=np.int64)
     starts = events["start_ns"]

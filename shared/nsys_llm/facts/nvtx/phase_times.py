@@ -113,7 +113,6 @@ def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
     """Add up the GPU time of one rank.
 
     Args:
-        trace: Its rows; see the manifest of nvtx_phase_attribution for the columns that it needs.
         options: phase_map (None for the built-in ones) and graph_ranges; absent ones are None.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))

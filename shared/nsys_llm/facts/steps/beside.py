@@ -78,7 +78,6 @@ def _own_streams(stream: IntArray, took_ns: IntArray, device: IntArray) -> IntAr
     Args:
         stream: Shape (n,), once for each step that works on it.
         took_ns: Shape (streams,), its kernel time: of several it decides.
-        device: Shape (streams,).
     """
     steps_n = exact_sums(stream, np.ones(stream.size, dtype=np.int64), device.size)
     own = np.zeros(device.size, dtype=bool)

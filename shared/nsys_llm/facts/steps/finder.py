@@ -54,7 +54,6 @@ def find_steps(
         trace: The rank. It has columns name_id of api_calls and demangled_name_id of kernels.
         options: step and step_kernel name what a step is; phase_map tells kinds of steps apart
             for the warm-up; base, mangled. Absent ones are None.
-        marked: Its ranges, where they are known already.
         lost: Its launches that left no row, see `nsys_llm.capture.unrecorded`.
     """
     ops = LaunchedOps.of(trace)

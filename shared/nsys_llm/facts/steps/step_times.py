@@ -36,7 +36,6 @@ class StepTimes:
     """Times of steps; int64 arrays of shape (steps,), the profile's clock.
 
     Attributes:
-        mark: Why each is in no statistic.
         before_ns: Where the step before ended, E_(k-1).
         begin_ns: From when on it costs: the begin of its range, where that is later.
         end_ns: Where all that it and earlier steps launched has ended, E_k.

@@ -79,7 +79,6 @@ class Beside:
     Attributes:
         window_ns: Median time from a step's begin to the end of its work on its own stream.
         limit_ns: What ends later than that after the begin, on another stream, is beside.
-        time_ns: How long they ran.
     """
 
     window_ns: int
@@ -171,7 +170,6 @@ def with_operations(
     """Put the operations of a rank into its steps.
 
     Args:
-        lost: Its launches that left no row, see `nsys_llm.capture.unrecorded`.
         cut_from_ns: Launches from here on had not run when the capture ended.
         kind: Shape (steps,): warm-up is told among steps of one kind.
     """
@@ -244,16 +242,11 @@ def slow_begin(length_ns: IntArray, kind: IntArray, full: _Mask) -> SlowBegin:
     """
     twice_ns = np.zeros(length_ns.shape, dtype=np.int64)
     for code in np.unique(kind).tolist():
-        twice_ns[kind == code] = _twice_median(length_ns[kind == code])
+        twice_ns[kind == code] = 2 * np.median(length_ns[kind == code])
     beyond_ns = (2 * length_ns - twice_ns) // 2
     slow = np.logical_and.accumulate(2 * length_ns > _WARMUP_TIMES * twice_ns)
     later = ~slow & full & np.isin(kind, kind[:1] if not slow.any() else kind[slow])
     return SlowBegin(tuple(beyond_ns[slow].tolist()), int(beyond_ns[later].max(initial=0)))
-
-
-def _twice_median(values: IntArray) -> int:
-    ordered = np.sort(values)
-    return int(ordered[(values.size - 1) // 2] + ordered[values.size // 2])
 
 
 def device_steps(

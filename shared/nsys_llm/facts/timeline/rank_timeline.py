@@ -167,7 +167,6 @@ def rank_timeline(
         wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
         most_events: How many events there may be; lines of findings and paths are not counted.
         others: Lines of what is known of the rank only beside others, of the whole run.
-        whole: Whether it may be more than the windows.
     """
     trace = view.trace
     rows = Recorded.of(trace, view.op_names)
@@ -189,8 +188,9 @@ def rank_timeline(
     room = windows_with_room(windows, at_ns, weight, most_events)
     if not len(room.windows_ns):
         return RankTimeline((), (), room.left_out_n)
+    left = subtract_intervals(np.array([(min(edges), max(edges))]), room.windows_ns)
     tracks = [
-        _absent(room.windows_ns, (min(edges), max(edges))),
+        Track.plain(NOT_HERE, "absent", left, (NOT_HERE,), np.zeros(len(left), np.int64)),
         *step_track(view.steps, room.windows_ns),
         *wall_tracks(view, room.windows_ns),
         *idle_tracks(view, room.windows_ns),
@@ -206,12 +206,6 @@ def rank_timeline(
         ),
         room.left_out_n,
     )
-
-
-def _absent(windows_ns: IntArray, span: Window) -> Track:
-    """Return the line of the time that is left out."""
-    times = subtract_intervals(np.array([span]), windows_ns)
-    return Track.plain(NOT_HERE, "absent", times, (NOT_HERE,), np.zeros(len(times), np.int64))
 
 
 def windows_with_room(

@@ -205,8 +205,6 @@ class _Device:
     """One device, near a window.
 
     Attributes:
-        state_of: By label of computation, its state.
-        name_of: By label of computation, its name.
         started: For communication and for copies, when operations began, ascending, and names.
     """
 

@@ -220,7 +220,6 @@ class Line:
     """One pipeline, see `Chain`.
 
     Attributes:
-        stages: Positions of the GPUs of each stage.
         transfer_ns: From one stage to the next, summed over the steps of the run.
     """
 

@@ -88,7 +88,6 @@ def parted(end_ns: IntArray, first: int) -> _Bools:
 
     Args:
         end_ns: When each rank leaves, shape (ranks, collectives), on one clock; at least two ranks.
-        first: Position of that one.
 
     Returns:
         Shape (ranks,); never all of them.
@@ -107,12 +106,11 @@ def slope_of(start_ns: IntArray, end_ns: IntArray, part: _Bools) -> Slope:
 
     Args:
         start_ns: When each rank comes, shape (ranks, collectives), on one clock.
-        end_ns: When each leaves.
         part: Which ranks are one part; shape (ranks,).
     """
     return slope_between(
         start_ns[part].max(axis=0) - start_ns[~part].max(axis=0),
-        _middle(end_ns[part]) - _middle(end_ns[~part]),
+        middle(end_ns[part]) - middle(end_ns[~part]),
     )
 
 
@@ -151,7 +149,6 @@ def is_one_communicator(starts_ns: Sequence[IntArray], ends_ns: Sequence[IntArra
 
     Args:
         starts_ns: When each rank comes, shape (collectives,) each, on one clock.
-        ends_ns: When each leaves.
     """
     some = sampled(starts_ns[0].size)
     if not some.size:
@@ -161,10 +158,10 @@ def is_one_communicator(starts_ns: Sequence[IntArray], ends_ns: Sequence[IntArra
     if not slope_of(start_ns, end_ns, parted(end_ns, first)).is_one:
         return False
     later = np.partition(start_ns, -2, axis=0)[-2:]
-    middle = _middle(end_ns)
+    usual = middle(end_ns)
     # Without a rank the last to come is the second last, if it was that rank itself.
     return all(
-        slope_between(start - np.where(start == later[1], later[0], later[1]), end - middle).is_one
+        slope_between(start - np.where(start == later[1], later[0], later[1]), end - usual).is_one
         for start, end in zip(start_ns, end_ns, strict=True)
         if len(start_ns) > 2
     )
@@ -181,9 +178,10 @@ def distances(end_ns: IntArray, first: int) -> npt.NDArray[np.float64]:
     return np.asarray(np.median(np.abs(end_ns - end_ns[first]), axis=1))
 
 
-def _middle(end_ns: IntArray) -> IntArray:
-    middle = (len(end_ns) - 1) // 2
-    return np.asarray(np.partition(end_ns, middle, axis=0)[middle])
+def middle(end_ns: IntArray) -> IntArray:
+    """Return the lower median of ranks, shape (collectives,), of shape (ranks, collectives)."""
+    half = (len(end_ns) - 1) // 2
+    return np.asarray(np.partition(end_ns, half, axis=0)[half])
 
 
 def places(fit: Alignment, reference_n: int) -> IntArray:

@@ -60,7 +60,6 @@ class Party:
     """Ranks that leave together, or one rank alone; on the common clock, in order of first ends.
 
     Attributes:
-        owners: Devices, by position.
         root: The clock that theirs are tied to.
         last_start_ns: When the last of them comes; shape (collectives,).
     """
@@ -99,7 +98,6 @@ def shared_with_outsiders(parties: Sequence[Party], judged: Sequence[int]) -> li
 
     Args:
         parties: All ranks that run one kernel, together or alone.
-        judged: Positions of those to judge.
     """
     ends = np.concatenate([party.first_end_ns for party in parties])
     party = np.repeat(np.arange(len(parties)), [len(party) for party in parties])

@@ -135,7 +135,6 @@ class MatchedCollectives:
         sources: For each clock, what its offset rests on.
         shift_ns: For each clock, itself minus the root's, in the middle of its collectives.
         coarse_ns: For each clock, how much later its capture began than the first one.
-        clock_of: By the path of each report, its clock.
         recorded_ns: For each clock, when its first record is, on the root's clock.
         is_aligned: Whether instants of all clocks can be compared. Where neither collectives nor
             the steady clock of one host tie them, they are as far apart as the wall clocks of

@@ -50,7 +50,6 @@ class Lane:
     Attributes:
         owner: The device that runs them, in the order of ranks.
         clock: The report whose clock they are in, by position.
-        kernel: What all of them run.
         stream: CUDA stream; of several, the first.
         track: When, brought to one clock as far as the reports tell.
         comm: Ids of communicators, in the order of the track; empty where not all are known.

@@ -73,9 +73,6 @@ _Line = tuple[int, ...]
 def turns_pct(pairs: Sequence[Sequenced], devices: Sequence[Device]) -> float:
     """Return the share of the kernels of two devices that are launched in turn, in percent.
 
-    Args:
-        pairs: Their sends and receives.
-
     Returns:
         100 where one computes while the other never does, 0 for equals.
     """

@@ -77,7 +77,6 @@ class Loads:
         """Compare some peers.
 
         Args:
-            members: Positions of the peers.
             steps: Rows of their windows that are compared.
             compute_ns: Shape (peers, steps).
         """
@@ -151,7 +150,6 @@ class Group:
         compute: The test of each peer by its compute time.
         late: By its lateness, in shares of a step.
         meet: Whether any of their collectives are matched.
-        loads: What they had to do.
     """
 
     gpus: tuple[int, ...]
@@ -214,7 +212,6 @@ def tested(
 
     Args:
         values: Of each kind of evidence, shape (peers, steps).
-        hosts: Machine of each peer.
 
     Returns:
         Rows of the peers of slow machines, with the evidence that names them first; for each kind
