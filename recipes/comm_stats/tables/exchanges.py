@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.job.collectives.job_steps import ahead_of_first, window_at
 from nsys_llm.job.collectives.stages import are_unplaced
+from nsys_llm.job.job_steps import ahead_of_first, window_at
 from nsys_llm.numeric.intervals import (
     covered_in,
     merged_unions,
