@@ -16,9 +16,8 @@ from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, HOST,
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import format_ns, listed, quoted
 
-from ..tables.kernels import IMPROVE, INSUFFICIENT, REGRESS
+from ..tables.side_by_side import CALL, IMPROVE, INSUFFICIENT, REGRESS
 from ..tables.step_splits import SPAN
-from ..tables.wall_change import CALL
 from .change import LEAST_SHARE, ClassChange, Clock, a_unit, number_of, numbered
 from .texts import HOST_FIRST, HOST_NEXT, SLOWER_HOST_SHARE_PCT
 

@@ -26,8 +26,8 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.merging import merged
 from nsys_llm.report.columns import Columns, taken
 
-from .kernels import by_change
 from .runs import Runs, RunSums
+from .side_by_side import by_change
 
 #: Stands for all communicators, and for all operations.
 ALL: Final = "all"

@@ -12,7 +12,7 @@ from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.identity import Rank
 
 from ..partials import DiffPartial
-from . import kernels, sums, wall_change
+from . import side_by_side, wall_change
 from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, sum_collectives
 from .comparability import STEP, WallsOf, compare
@@ -54,14 +54,14 @@ def tabulate(
         "slow_steps": wall_change.slow_step_columns(verdict),
         "idle_ranges": wall_change.idle_range_columns(verdict),
         "comparability": comparison.checks,
-        "runs": sums.run_rows(runs),
+        "runs": side_by_side.run_rows(runs),
         "metrics": metric_columns(metrics, declared),
         "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared, verdict),
-        "kernels": kernels.kernel_columns(runs, classes, comparison.unit, full, options),
-        "configs": kernels.config_columns(runs, options),
-        "memops": sums.memop_columns(runs, copies),
-        "apis": sums.api_columns(runs),
-        "phases": sums.phase_columns(runs),
+        "kernels": side_by_side.kernel_columns(runs, classes, comparison.unit, full, options),
+        "configs": side_by_side.config_columns(runs, options),
+        "memops": side_by_side.memop_columns(runs, copies),
+        "apis": side_by_side.api_columns(runs),
+        "phases": side_by_side.phase_columns(runs),
         "collectives": collective_columns(runs, collectives),
-        "host": wall_change.host_columns(runs, options),
+        "host": side_by_side.host_columns(runs, options),
     }

@@ -1,34 +1,25 @@
-"""Tables of the wall-clock time of a step: verdict, where it changed, slow steps, the host."""
+"""Tables of the wall-clock time of a step: verdict, where it changed, slow steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.numeric.by_key import ByKey
-from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.when import STEADY, courses, level_words
-from nsys_llm.report.columns import Columns, sorted_columns
+from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, STEP_CLASSES, WAITING
 from nsys_llm.trace.rank_sets import COMPARED
 
 from .chosen_steps import Chosen
 from .comparability import STEP
-from .kernels import compared, ratio
-from .runs import KernelSide, Runs, kernel_side
 from .step_splits import GpuSteps, Mask, Part, Split, mean_split, total
 from .step_verdict import CHANGED, FASTER, SLOWER, UNCERTAIN, Figure, StepVerdict
 
-#: Kinds of what the host does.
-CALL: Final = "call"
-RANGE: Final = "range"
 #: Part of the change that steps without it may have.
 _USUAL: Final = 0.25
-#: The host's clock counts nanoseconds.
-_TICK_NS: Final = 1
 
 
 def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
@@ -137,38 +128,6 @@ def _rows(key: tuple[int | None, int | None], *sides: Split) -> Iterator[tuple[A
 def _change(sides: Iterable[float]) -> tuple[float, float, float]:
     before, after = sides
     return before, after, after - before
-
-
-def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
-    """Return the table host: calls and ranges that wait for no GPU, before and after."""
-    parts: list[Columns] = []
-    for kind in (CALL, RANGE):
-        both = [run.part.calls if kind == CALL else run.part.ranges for run in runs.compared]
-        seen = [(some.keys, np.unique(some.counts.group).tolist()) for some in both]
-        names = sorted({of[code] for of, codes in seen for code in codes})
-        before, after = (_host_side(some, names) for some in both)
-        tests = compared(before, after, None, options, _TICK_NS)
-        columns = ("baseline_p50_ns", "input_p50_ns", "p_value", "q_value", "verdict")
-        parts.append(
-            {
-                "kind": np.full(len(names), kind, dtype=object),
-                "name": np.array(names, dtype=object),
-                "baseline_n": before.launches_n,
-                "input_n": after.launches_n,
-                "baseline_total_ns": before.total_ns,
-                "input_total_ns": after.total_ns,
-                "p50_ratio": ratio(before.p50_ns, after.p50_ns),
-                **{name: tests[name] for name in columns},
-            }
-        )
-    joined = {name: np.concatenate([item[name] for item in parts]) for name in parts[0]}
-    return sorted_columns(joined, "kind", "-baseline_total_ns", "name")
-
-
-def _host_side(histogram: ByKey, names: list[str]) -> KernelSide:
-    code = positions(histogram.keys, names)
-    counts = histogram.counts.regrouped(code) if code.size else histogram.counts
-    return kernel_side(counts, counts.moments(len(names)).total)
 
 
 _SLOW: Final = ("run", "rank", "device_id", "slow_n", "steps_n", "usual_ns", "excess_ns",
