@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
@@ -17,44 +16,11 @@ from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted, ranks_words, shortened
 
 from ..tables import shown
-from .bursts import burst_findings
-from .collectives import (
-    Wait,
-    collective_waits,
-    remarks_on_collectives,
-    wait_findings,
-)
-from .kernels import SlowLaunches, slow_launches, tail_findings
-from .members import named_gpus, sure_members, waited_for
+from .collectives import remarks_on_collectives, wait_findings
+from .kernels import SlowLaunches, burst_findings, gpus_of, slow_launches, tail_findings
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
 _FEW_PCT: Final = 50.0
-#: Ranks that a sentence lists.
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What the tables say, before it is put into words.
-
-    Attributes:
-        members: Rows of stragglers to judge by, see `sure_members`.
-        named: GPUs that have a verdict.
-        waits: Longest waits for nobody's fault, the largest gain first.
-        slow: Configurations with slow launches, likewise; not those of named GPUs.
-    """
-
-    walls: Walls
-    members: pd.DataFrame
-    named: frozenset[Gpu]
-    waits: list[Wait]
-    slow: list[SlowLaunches]
-
-
-def _judged(tables: Tables) -> Judged:
-    walls = Walls(tables)
-    members, named = sure_members(tables), named_gpus(tables)
-    waits = collective_waits(tables, walls, members, named | waited_for(tables))
-    return Judged(walls, members, named, waits, slow_launches(tables, walls, named))
 
 
 def answer(tables: Tables) -> str:
@@ -62,22 +28,23 @@ def answer(tables: Tables) -> str:
     launches_n = int(tables["tails"]["launches_n"].sum())
     if not launches_n:
         return nothing_ran(tables, "No kernel starts")
-    judged = _judged(tables)
-    return " ".join(part for part in (first_words(tables), _slow(judged)) if part)
+    named = _named(tables)
+    slow = _slow(slow_launches(tables, Walls(tables), named), is_rest=bool(named))
+    return " ".join(part for part in (first_words(tables), slow) if part)
 
 
-def _slow(judged: Judged) -> str:
+def _slow(slow: list[SlowLaunches], *, is_rest: bool) -> str:
     """Return what launches over twice their median cost, of the configuration that loses most.
 
     Those of stragglers are not among them: the clauses about these say what they cost.
     """
-    where = "On ranks without a verdict, " if judged.named else ""
-    if not judged.slow:
+    where = "On ranks without a verdict, " if is_rest else ""
+    if not slow:
         return _sentence(
             f"{where}no compute kernel takes more than twice its median in any launch, apart from "
             "first launches and kernels with two typical durations."
         )
-    worst = judged.slow[0]
+    worst = slow[0]
     name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]
     most = f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
     if worst.share_pct < LEAST_PCT:
@@ -94,14 +61,20 @@ def _sentence(words: str) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order; a rank stands in one of them."""
-    judged = _judged(tables)
+    walls, named = Walls(tables), _named(tables)
     return [
         *rank_findings(tables),
-        *wait_findings(judged.waits),
-        *burst_findings(tables, judged.named),
-        *tail_findings(tables, judged.slow),
+        *wait_findings(tables, walls, named),
+        *burst_findings(tables, named),
+        *tail_findings(tables, slow_launches(tables, walls, named)),
         *remarks_on_collectives(tables),
     ]
+
+
+def _named(tables: Tables) -> frozenset[Gpu]:
+    """Return the GPUs that have a verdict, and for which others may wait."""
+    rows = tables["rank_verdicts"]
+    return gpus_of(rows[rows["verdict"].notna() & (rows[["about_ns", "bound_ns"]].max(axis=1) > 0)])
 
 
 def caveats(tables: Tables) -> list[str]:
