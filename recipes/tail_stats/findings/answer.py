@@ -15,7 +15,8 @@ from nsys_llm.report.records import Tables, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted, ranks_words, shortened
 
-from ..tables import shown
+from ..tables.medians import LEAST_PCT as LEAST_SHOWN_PCT
+from ..tables.medians import REST
 from .collectives import remarks_on_collectives, wait_findings
 from .kernels import SlowLaunches, burst_findings, gpus_of, slow_launches, tail_findings
 
@@ -88,7 +89,7 @@ def caveats(tables: Tables) -> list[str]:
 
 
 def _few_launches(tails: pd.DataFrame) -> list[str]:
-    few = (tails["launches_n"] < LEAST_VALUES_OF_A_TAIL) & (tails["name"] != shown.REST)
+    few = (tails["launches_n"] < LEAST_VALUES_OF_A_TAIL) & (tails["name"] != REST)
     total_ns = int(tails["total_ns"].sum())
     few_pct = 100.0 * int(tails.loc[few, "total_ns"].sum()) / total_ns if total_ns else 0.0
     if few_pct < _FEW_PCT:
@@ -102,10 +103,10 @@ def _few_launches(tails: pd.DataFrame) -> list[str]:
 
 def _many_configurations(tails: pd.DataFrame) -> list[str]:
     return [
-        f"{row['config']} with less than {shown.LEAST_PCT} % of the kernel time of every rank "
+        f"{row['config']} with less than {LEAST_SHOWN_PCT} % of the kernel time of every rank "
         f"each, and without much in slow launches, take {format_percent(row['total_pct'])} "
-        f"together: one row of `tails`, {quoted(shown.REST)}, has their sums."
-        for row in records(tails[tails["name"] == shown.REST])
+        f"together: one row of `tails`, {quoted(REST)}, has their sums."
+        for row in records(tails[tails["name"] == REST])
     ]
 
 

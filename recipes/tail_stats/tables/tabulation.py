@@ -22,9 +22,8 @@ from .collectives import (
     straggler_rows,
 )
 from .kernels import rank_tail_numbers, tail_numbers, tail_rank_columns
-from .medians import Medians
+from .medians import Medians, ShownKeys
 from .outliers import outlier_columns, outlying
-from .shown import ShownKeys
 
 _ORDER: Final = ("-excess_ns", "-total_ns", "name", "config")
 _RANK_ORDER: Final = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
