@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
 from nsys_llm.report.answers import first_words, nothing_ran
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.rank_findings import rank_findings
-from nsys_llm.report.records import Tables, records
+from nsys_llm.report.records import Tables, percent, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted, ranks_words, shortened
 
@@ -39,25 +37,24 @@ def _slow(slow: list[SlowLaunches], *, is_rest: bool) -> str:
 
     Those of stragglers are not among them: the clauses about these say what they cost.
     """
-    where = "On ranks without a verdict, " if is_rest else ""
-    if not slow:
-        return _sentence(
-            f"{where}no compute kernel takes more than twice its median in any launch, apart from "
-            "first launches and kernels with two typical durations."
+    if slow and slow[0].share_pct >= LEAST_PCT:
+        return f"Launches over twice their median take {_most(slow[0])}"
+    words = (
+        "no compute kernel takes more than twice its median in any launch, apart from first "
+        "launches and kernels with two typical durations."
+    )
+    if slow:
+        words = (
+            f"slow launches cost less than {LEAST_PCT:g} % of a GPU in every kernel: the most is "
+            f"{_most(slow[0])}"
         )
-    worst = slow[0]
-    name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]
-    most = f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
-    if worst.share_pct < LEAST_PCT:
-        return _sentence(
-            f"{where}slow launches cost less than {LEAST_PCT:g} % of a GPU in every kernel: the "
-            f"most is {most}"
-        )
-    return f"Launches over twice their median take {most}"
-
-
-def _sentence(words: str) -> str:
+    words = f"on ranks without a verdict, {words}" if is_rest else words
     return f"{words[0].upper()}{words[1:]}"
+
+
+def _most(worst: SlowLaunches) -> str:
+    name = quoted(shortened(str(worst.row["name"])))
+    return f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {worst.row['rank']}."
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -80,53 +77,32 @@ def _named(tables: Tables) -> frozenset[Gpu]:
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [
-        *_few_launches(tables["tails"]),
-        *_many_configurations(tables["tails"]),
-        *_no_steps(tables["tail_ranks"]),
-        *_stages(tables["rank_verdicts"]),
-    ]
-
-
-def _few_launches(tails: pd.DataFrame) -> list[str]:
-    few = (tails["launches_n"] < LEAST_VALUES_OF_A_TAIL) & (tails["name"] != REST)
-    total_ns = int(tails["total_ns"].sum())
-    few_pct = 100.0 * int(tails.loc[few, "total_ns"].sum()) / total_ns if total_ns else 0.0
-    if few_pct < _FEW_PCT:
-        return []
-    return [
-        f"{counted(int(few.sum()), 'configuration')} with {format_percent(few_pct)} of the kernel "
-        f"time {'has' if int(few.sum()) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
-        "launches: their 99th percentile is practically their longest launch."
-    ]
-
-
-def _many_configurations(tails: pd.DataFrame) -> list[str]:
-    return [
+    tails, ranks, verdicts = (tables[name] for name in ("tails", "tail_ranks", "rank_verdicts"))
+    few = tails[(tails["launches_n"] < LEAST_VALUES_OF_A_TAIL) & (tails["name"] != REST)]
+    few_pct = percent(int(few["total_ns"].sum()), int(tails["total_ns"].sum()))
+    notes = []
+    if few_pct >= _FEW_PCT:
+        notes.append(
+            f"{counted(len(few), 'configuration')} with {format_percent(few_pct)} of the kernel "
+            f"time {'has' if len(few) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
+            "launches: their 99th percentile is practically their longest launch."
+        )
+    notes += [
         f"{row['config']} with less than {LEAST_SHOWN_PCT} % of the kernel time of every rank "
         f"each, and without much in slow launches, take {format_percent(row['total_pct'])} "
         f"together: one row of `tails`, {quoted(REST)}, has their sums."
         for row in records(tails[tails["name"] == REST])
     ]
-
-
-def _no_steps(ranks: pd.DataFrame) -> list[str]:
-    without = ranks.loc[ranks["steps_n"].isna(), "rank"].nunique()
-    if not without:
-        return []
-    return [
-        f"No NVTX range repeats on {counted(int(without), 'rank')}, so the end of warm-up is "
-        "unknown: the first two launches of each configuration count as warm-up there. "
-        f"{quoted('--step RANGE')} names the steps."
-    ]
-
-
-def _stages(verdicts: pd.DataFrame) -> list[str]:
-    staged = verdicts.loc[verdicts["stage"].notna(), "rank"]
-    if staged.empty:
-        return []
-    ranks = ranks_words(sorted(set(staged))).capitalize()
-    return [
-        f"{ranks} are stages of a pipeline, which wait for each other by schedule: none is "
-        "late for that. `comm_stats` says what the schedule costs."
-    ]
+    if without_n := int(ranks.loc[ranks["steps_n"].isna(), "rank"].nunique()):
+        notes.append(
+            f"No NVTX range repeats on {counted(without_n, 'rank')}, so the end of warm-up is "
+            "unknown: the first two launches of each configuration count as warm-up there. "
+            f"{quoted('--step RANGE')} names the steps."
+        )
+    if staged := set(verdicts.loc[verdicts["stage"].notna(), "rank"]):
+        notes.append(
+            f"{ranks_words(sorted(staged)).capitalize()} are stages of a pipeline, which wait for "
+            "each other by schedule: none is late for that. `comm_stats` says what the schedule "
+            "costs."
+        )
+    return notes
