@@ -11,10 +11,16 @@ from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.view.text import counted, format_ns, format_percent, ranks_words
 
 from ..tables.sizes import IMPLAUSIBLE_SIZE
-from .exchanges import unplaced_pipeline
 from .experts import expert_findings, late_experts, longer_experts, uneven_experts
 from .links import implausible_sizes, link_findings
-from .pipelines import PipelineSums, bubble_words, find_pipelines, pace_words, pipeline_findings
+from .pipelines import (
+    PipelineSums,
+    bubble_words,
+    find_pipelines,
+    pace_words,
+    pipeline_findings,
+    unplaced_pipeline,
+)
 
 #: The stage that computes longest is named from so much beyond the others, in percent.
 _LEAST_LONGER_PCT: Final = 1.0

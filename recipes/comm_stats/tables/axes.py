@@ -23,9 +23,8 @@ from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from .groups import CommGroup, hosts_of, stride
+from .groups import AXES, CommGroup, Layout, hosts_of, stride
 from .job import CommJob
-from .layout import AXES, Layout
 
 _OTHER: Final = "other"
 
