@@ -56,6 +56,7 @@ def collective_frame(
                     "group": group_of[number],
                     "step": job.steps.of(sequence.owners[0], sequence.own_end_ns(0)),
                     "met": sequence.waits.met,
+                    "kernel": sequence.kernel,
                     "transfer_ns": sequence.waits.transfer_ns,
                     "wait_ns": sequence.waits.wait_ns,
                     **vars(some),
@@ -185,7 +186,7 @@ def twin_columns(
         frame: What is known of each collective, see `collective_frame`.
         messages: Rows of `message_sizes`.
     """
-    compared = _compared(_medians(job, frame), {it.number: _family(job, it) for it in groups})
+    compared = _compared(_medians(frame), {it.number: _family(job, it) for it in groups})
     sums = compared.groupby("group")[["own_ns", "usual_ns"]].sum()
     times = (sums["own_ns"] / sums["usual_ns"]).where(sums["usual_ns"] > 0).dropna().to_dict()
     met_in = compared.groupby("alike")["group"].agg(frozenset)
@@ -222,14 +223,11 @@ def _family(job: CommJob, group: CommGroup) -> tuple[Any, ...]:
     return group.axis, group.candidates, len(group.owners), hosts_n, parts
 
 
-def _medians(job: CommJob, frame: pd.DataFrame) -> pd.DataFrame:
+def _medians(frame: pd.DataFrame) -> pd.DataFrame:
     """Return median transfer and number of collectives, by group and what these have in common."""
     if frame.empty:
         return pd.DataFrame(columns=["group", *_ALIKE, "median", "count"])
-    sequences = job.collectives.sequences
-    kernels = frame["sequence_id"].map({at: item.kernel for at, item in enumerate(sequences)})
-    rows = frame.assign(kernel=kernels)[frame["met"]]
-    rows = rows[(rows["bytes"] >= 0) | ~rows["operation"].isin(_UNEVEN)]
+    rows = frame[frame["met"] & ((frame["bytes"] >= 0) | ~frame["operation"].isin(_UNEVEN))]
     return rows.groupby(["group", *_ALIKE])["transfer_ns"].agg(["median", "count"]).reset_index()
 
 
@@ -242,8 +240,7 @@ def _compared(medians: pd.DataFrame, families: Mapping[int, tuple[Any, ...]]) ->
     usual = kinds["median"].transform(
         lambda some: of_others(some.to_numpy()) if len(some) > 1 else math.nan
     )
-    rows = medians.assign(alike=kinds.ngroup(), usual=usual)
-    rows = rows.dropna(subset="usual")
+    rows = medians.assign(alike=kinds.ngroup(), usual=usual).dropna(subset="usual")
     return rows.assign(
         own_ns=rows["median"] * rows["count"], usual_ns=rows["usual"] * rows["count"]
     )
