@@ -21,9 +21,8 @@ from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
 from nsys_llm.view.text import counted, format_bytes, format_ns, format_percent, listed, quoted
 
 from .bandwidth import bandwidth_findings
-from .capture import secret_findings, unrecorded_findings
 from .communication import communication_findings
-from .extras import graph_findings, measured_findings
+from .extras import graph_findings, measured_findings, secret_findings, unrecorded_findings
 from .kernels import (
     category_findings,
     determinism_findings,
