@@ -126,7 +126,7 @@ def launch_columns(ranks: RankRows, devices: Columns) -> Columns:
         "storm": np.any(storms, axis=0),
         **{
             of.name: pd.array(
-                [item.calls and getattr(item.calls, of.name) for _, item in launches], dtype="Int64"
+                [getattr(item.calls, of.name, None) for _, item in launches], dtype="Int64"
             )
             for of in fields(CallTimes)
         },

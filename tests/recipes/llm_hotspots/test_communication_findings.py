@@ -10,7 +10,7 @@ import pytest
 from results import tables_of
 from trace_builder import TraceBuilder
 
-from nsys_llm.recipes.llm_hotspots.findings.bandwidth import bandwidth_findings
+from nsys_llm.recipes.llm_hotspots.findings.kernels import bandwidth_findings
 from nsys_llm.recipes.llm_hotspots.findings.communication import communication_findings
 from nsys_llm.report.prices.pricing import priced
 
