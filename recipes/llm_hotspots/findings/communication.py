@@ -140,9 +140,9 @@ def _named(tables: Tables, gpu: Gpu, overlap: Record, whole_ns: int) -> _Named:
     words = OPERATION_WORDS.get(row["operation"], str(row["operation"]))
     on_compute = row["on_compute_stream"]
     what = f"{words[0].upper()}{words[1:]} on the compute stream" if on_compute else None
-    which = {"operation": row["operation"], "on_compute_stream": on_compute, **place_of(gpu)}
+    which = {"operation": row["operation"], "on_compute_stream": on_compute}
     of = partial(claim, tables, "share_pct", "exposed_communication", "exposed_ns", "sum")
-    share = of(span_of(tables, gpu), **which)
+    share = of(span_of(tables, gpu), **place_of(gpu), **which)
     files = {item["File"]: item for item in records(tables["files"])}
     lines = files[row["file"]]["max_connections"]
     # Others of the same GPU run beside its computation: so could these.
