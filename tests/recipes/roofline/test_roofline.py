@@ -30,8 +30,8 @@ from nsys_llm.recipes.roofline.tables.step_work import (
     stored_bytes,
     training_flops,
 )
+from nsys_llm.report.building import build_report
 from nsys_llm.report.findings import finding_record
-from nsys_llm.report.report import build_report
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.taxonomy.gpu_peaks import _peaks, gpu_peak
 
