@@ -14,8 +14,8 @@ import numpy as np
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.grouping import positions
-from nsys_llm.numeric.two_samples import adjusted, compare_ranks
 from nsys_llm.numeric.tails import ratio
+from nsys_llm.numeric.two_samples import adjusted, compare_ranks
 from nsys_llm.report.columns import Columns, percent, sorted_columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
