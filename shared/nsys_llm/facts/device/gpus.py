@@ -12,7 +12,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 from nsys_llm.profile.tables import Table, pid_of
-from nsys_llm.taxonomy.gpu_metrics import is_percent
+from nsys_llm.taxonomy.gpus import is_percent
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: The report lists the process's devices with their GPUs (exports since 2026.1).

@@ -18,6 +18,7 @@ from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import distinct, distinct_rows, exact_sums
 from nsys_llm.numeric.intervals import (
     IntArray,
+    bin_edges,
     bounds,
     clip_to_windows,
     covered_in,
@@ -25,7 +26,6 @@ from nsys_llm.numeric.intervals import (
     subtract_intervals,
     total_length_ns,
 )
-from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.taxonomy.wall_classes import (
     BEFORE_STEPS,
     NO_WORK,
