@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import pid_of
-from nsys_llm.report.capture_texts import KINDS
 from nsys_llm.report.records import Tables
+from nsys_llm.report.run_texts import KINDS
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.statements import Statement

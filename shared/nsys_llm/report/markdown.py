@@ -10,10 +10,16 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
-from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.page_parts import NAME_LENGTH
 from nsys_llm.report.price import TAIL
-from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Prose, Report, finding_parts
+from nsys_llm.report.report import (
+    MOST_SHOWN,
+    NOT_ADDITIVE,
+    Prose,
+    Report,
+    finding_parts,
+    remark_text,
+)
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import PROSE, Field, cells, headings, more_rows, parted_columns, unfilled
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
@@ -123,8 +129,11 @@ def capture_markdown(report: Report) -> str:
     """Return the capture's facts, its caveats, and what it could not show."""
     facts = [f"- {label}: {markdown_prose(text)}" for label, text in report.facts]
     parts = ["## Capture", "\n".join(facts)]
-    if report.remarks:
-        parts.append("\n".join(_remark(remark) for remark in report.remarks))
+    remarks = [
+        f"- **{markdown_prose(remark.title)}.** {remark_text(remark, markdown_prose, _fenced)}"
+        for remark in report.remarks
+    ]
+    parts += ["\n".join(remarks)] if remarks else []
     for title, texts in report.notes:
         parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]
     return "\n\n".join(parts)
@@ -171,14 +180,6 @@ def _finding(number: int, finding: Finding) -> str:
     label = finding.severity or finding.kind
     head = f"{number}. **{label}**: {markdown_prose(finding.title)}"
     return "\n".join([head, *(f"{indent}- {name}: {text}" for name, text in details)])
-
-
-def _remark(finding: Finding) -> str:
-    text = f"- **{markdown_prose(finding.title)}.** {markdown_prose(finding.details)} "
-    text += markdown_prose(finding.recommendation)
-    if finding.record:
-        text += f" Record next time: {_fenced(finding.record)}"
-    return f"{text} {NCU_LABEL}: {_fenced(finding.ncu)}" if finding.ncu else text
 
 
 def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:

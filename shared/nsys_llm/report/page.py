@@ -54,11 +54,7 @@ def write_page(folder: Path, report: Report, results: Results) -> None:
 
 
 def page_html(report: Report, results: Results) -> str:
-    """Return the page.
-
-    Raises:
-        ImportError: plotly is not installed.
-    """
+    """Return the page."""
     from plotly.offline import get_plotlyjs
 
     library, style, script = get_plotlyjs(), _data("page.css"), _data("page.js")
@@ -79,7 +75,9 @@ def page_html(report: Report, results: Results) -> str:
         "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
         f"form-action 'none'; script-src {_hash(library)} {_hash(script)}"
     )
-    title = escape(report.manifest.title)
+    title, said = escape(report.manifest.title), report.answer.splitlines()
+    said += [line.text for line in report.wall]
+    texts = "\n".join(f"<p>{html_text(text)}</p>" for text in said)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -90,7 +88,9 @@ def page_html(report: Report, results: Results) -> str:
 <style>{style}</style>
 </head>
 <body>
-{_head_html(report)}
+<h1>{title}</h1>
+<p class="question">{escape(report.manifest.question)}</p>
+{texts}
 {findings}
 <noscript><p class="notice">{_UNDRAWN}</p></noscript>
 <p class="notice" id="undrawn" hidden>{_UNDRAWN}</p>
@@ -108,14 +108,6 @@ def page_html(report: Report, results: Results) -> str:
 </body>
 </html>
 """
-
-
-def _head_html(report: Report) -> str:
-    prose = [*report.answer.splitlines(), *(line.text for line in report.wall)]
-    texts = "\n".join(f"<p>{html_text(text)}</p>" for text in prose)
-    return f"""<h1>{escape(report.manifest.title)}</h1>
-<p class="question">{escape(report.manifest.question)}</p>
-{texts}"""
 
 
 def _findings_html(report: Report, results: Results) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.ncu import NCU_LABEL
-from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, finding_parts
+from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, finding_parts, remark_text
 from nsys_llm.view.results import Results
 from nsys_llm.view.text import cleaned, shortened, spans
 
@@ -116,22 +115,15 @@ def capture_html(report: Report) -> str:
         for label, text in report.facts
     )
     parts = [f"<table><tbody>{rows}</tbody></table>"]
-    if report.remarks:
-        parts.append(f"<ul>{''.join(_remark(remark) for remark in report.remarks)}</ul>")
+    remarks = [
+        f"<li><b>{html_text(remark.title)}.</b> {remark_text(remark, html_text, _whole_code)}</li>"
+        for remark in report.remarks
+    ]
+    parts += [f"<ul>{''.join(remarks)}</ul>"] if remarks else []
     for title, texts in report.notes:
         items = "".join(f"<li>{html_text(text)}</li>" for text in texts)
         parts.append(f"<p>{title}</p><ul>{items}</ul>")
     return "\n".join(parts)
-
-
-def _remark(finding: Finding) -> str:
-    text = f"<b>{html_text(finding.title)}.</b> {html_text(finding.details)} "
-    text += html_text(finding.recommendation)
-    if finding.record:
-        text += f" Record next time: {_whole_code(finding.record)}"
-    if finding.ncu:
-        text += f" {NCU_LABEL}: {_whole_code(finding.ncu)}"
-    return f"<li>{text}</li>"
 
 
 def _whole_code(text: str) -> str:

@@ -165,6 +165,14 @@ def where_to_look(finding: Finding) -> str | None:
     return quoted(" ".join(parts)) + (f", {finding.window_shows}" if finding.window_shows else "")
 
 
+def remark_text(finding: Finding, prose: Prose, code: Prose) -> str:
+    """Return what stands behind the title of a remark; see `finding_parts`."""
+    text = f"{prose(finding.details)} {prose(finding.recommendation)}"
+    if finding.record:
+        text += f" Record next time: {code(finding.record)}"
+    return f"{text} {NCU_LABEL}: {code(finding.ncu)}" if finding.ncu else text
+
+
 def finding_parts(
     finding: Finding, prose: Prose, code: Prose, tables: str, link: str = ""
 ) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from nsys_llm.report.outputs import write_tables
 from nsys_llm.report.page import PAGE_NAME, write_page
 from nsys_llm.report.report import Report
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_record import run_record, write_record
+from nsys_llm.report.run_record import REPORT_NAME, run_record, write_json
 from nsys_llm.report.summary import summary_lines
 from nsys_llm.report.verdict import VERDICT_NAME, decide
 from nsys_llm.view.results import Results
@@ -69,7 +69,7 @@ def write_data(
     results = Results(
         folder, write_tables(folder, run.manifest, tables, csv=bool(run.options["csv"]))
     )
-    write_record(folder, run_record(run, tables, report, code))
+    write_json(folder / REPORT_NAME, run_record(run, tables, report, code))
     titles = {section.table: section.title for section in reversed(run.manifest.sections)}
     labels = {name: titles.get(name, name.replace("_", " ").capitalize()) for name in tables}
     return results, {f"{name}.parquet": labels[name] for name in tables if len(tables[name])}

@@ -12,7 +12,8 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.manifest.manifest import Manifest
-from nsys_llm.report.capture_findings import capture_findings
+from nsys_llm.report.capture_findings import capture_findings, silent_files
+from nsys_llm.report.capture_summary import without_traced
 from nsys_llm.report.findings import (
     PERFORMANCE,
     Evidence,
@@ -25,12 +26,10 @@ from nsys_llm.report.findings import (
 from nsys_llm.report.group_words import group_names, with_whose
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.prices.pricing import priced
-from nsys_llm.report.recording import without_traced
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.report.unprofiled import COLUMN, IN_STEPS
-from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import cleaned, first_quoted, quoted
 
 _MOST_NAMED: Final = 5

@@ -60,10 +60,10 @@ def run_record(
     }
 
 
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write report.json."""
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a record for programs, which people can read too."""
     text = escaped_lines(json.dumps(record, indent=2, ensure_ascii=False)) + "\n"
-    (folder / REPORT_NAME).write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
 # Absolute paths stand in the .nsys-analysis file alone.

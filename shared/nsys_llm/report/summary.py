@@ -9,10 +9,10 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.capture_findings import limiting
-from nsys_llm.report.capture_texts import KINDS
 from nsys_llm.report.findings import Finding, severity_counts
 from nsys_llm.report.price import price_words
 from nsys_llm.report.report import MOST_SHOWN, Report
+from nsys_llm.report.run_texts import KINDS
 from nsys_llm.report.wall_line import WallLine, WallPart
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.results import Results
@@ -50,11 +50,15 @@ def summary_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
+    notes_n = len(report.remarks) + len(report.caveats) + len(report.unrecorded)
+    said = (
+        f"In the report: {counted(notes_n, 'note')} on what the capture does not hold, or distorts."
+    )
+    notes = [said] if notes_n else []
     head, answer = _head_lines(report, width), answer_lines(report.answer, width)
     # Of two runs, which one is faster is what a reader looks for first.
     first, second = (answer, head) if report.manifest.sided else (head, answer)
     lines = [*limit_lines(report, width), *first, "", *second]
-    notes = _notes(report)
     shown = [
         section
         for section in report.sections
@@ -172,21 +176,16 @@ def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _notes(report: Report) -> list[str]:
-    notes_n = len(report.remarks) + len(report.caveats) + len(report.unrecorded)
-    if not notes_n:
-        return []
-    notes = counted(notes_n, "note")
-    return [f"In the report: {notes} on what the capture does not hold, or distorts."]
-
-
 def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     """Return the findings that fit into `most_n` lines, and how many there are."""
     findings = report.opportunities
     if not findings:
         return ["Findings: none by the rules of this recipe."]
     whole = [_item_lines(finding, width, _MOST_TITLE_LINES) for finding in findings[:MOST_SHOWN]]
-    lines = [_findings_head(findings), *(line for item in whole for line in item)]
+    gains = any(finding.price is not None for finding in findings)
+    what = "Findings and what a fix could gain (not additive)" if gains else "Findings"
+    head = f"{what}: {severity_counts(findings)}"
+    lines = [head, *(line for item in whole for line in item)]
     if len(whole) == len(findings) and len(lines) <= most_n:
         return lines
     lines, shown_n = lines[:1], 0
@@ -209,13 +208,6 @@ def _item_lines(finding: Finding, width: int, most: int) -> list[str]:
     return wrapped(text, width, "  ", hanging="         ", most=most)
 
 
-def _findings_head(findings: list[Finding]) -> str:
-    counts = severity_counts(findings)
-    if any(finding.price is not None for finding in findings):
-        return f"Findings and what a fix could gain (not additive): {counts}"
-    return f"Findings: {counts}"
-
-
 def _table_lines(section: Section, results: Results, width: int, rows_n: int) -> list[str]:
     frame, fields = results.table(section.table), results.fields(section.table)
     rows = [
@@ -226,19 +218,13 @@ def _table_lines(section: Section, results: Results, width: int, rows_n: int) ->
     right = [fields[name].numeric for name in section.summary]
     natural = [max(map(len, told_apart(column, _NAME_WIDTH))) for column in columns]
     shown = [
-        _column(column, width, numeric)
-        for column, width, numeric in zip(
-            columns, _fitted(natural, right, width), right, strict=False
-        )
+        # Numbers are never cut.
+        [text.rjust(n) for text in column]
+        if numeric
+        else [text.ljust(n) for text in told_apart(column, n)]
+        for column, n, numeric in zip(columns, _fitted(natural, right, width), right, strict=False)
     ]
     return ["  " + "  ".join(row).rstrip() for row in zip(*shown, strict=True)]
-
-
-def _column(texts: Sequence[str], width: int, right: bool) -> list[str]:
-    """Return a column as wide as it gets, its names told apart; numbers are never cut."""
-    if right:
-        return [text.rjust(width) for text in texts]
-    return [text.ljust(width) for text in told_apart(texts, width)]
 
 
 def _fitted(widths: list[int], right: list[bool], width: int) -> list[int]:

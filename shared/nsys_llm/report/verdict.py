@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm import __version__
-from nsys_llm.core.console import Console, escaped_lines
+from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.gates import FAIL, NOT_COMPARABLE, PROBABLY_FAIL, blocks
+from nsys_llm.report.records import first_record, records
 from nsys_llm.report.run import Run
+from nsys_llm.report.run_record import write_json
 
 VERDICT_NAME: Final = "verdict.json"
 
@@ -26,12 +27,12 @@ _WORDS: Final = {
 _BLOCKING: Final = ("all", "totals", "per_step")
 
 
-def gated(code: ExitCode, gates: pd.DataFrame, gate_if: str) -> ExitCode:
+def gated(code: ExitCode, results: Iterable[str], gate_if: str) -> ExitCode:
     """Return how a run ends that would end with `code` but for its gates; `gate_if` as typed.
 
     What is incomplete or not comparable weighs more than what failed.
     """
-    results = set(gates["result"])
+    results = set(results)
     if code is not ExitCode.DONE:
         return code
     if NOT_COMPARABLE in results:
@@ -49,8 +50,7 @@ def decide(
 ) -> list[str]:
     """Write verdict.json, show each gate that did not pass, and return the lines of the summary."""
     record = _record(run.manifest.name, tables, code, answer)
-    text = escaped_lines(json.dumps(record, indent=2, ensure_ascii=False)) + "\n"
-    (folder / VERDICT_NAME).write_text(text, encoding="utf-8")
+    write_json(folder / VERDICT_NAME, record)
     words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided",
              PROBABLY_FAIL: "gate probably failed"}  # fmt: skip
     for gate in record["gates"]:
@@ -79,9 +79,9 @@ def _record(
         "exit_code": int(code),
         "verdict": word if len(gates) else "none",
         "answer": answer,
-        "speed": _rows(tables["verdict"])[0],
-        "gates": _rows(gates),
-        "not_comparable": _rows(comparability[comparability["status"].isin(_BLOCKING)]),
+        "speed": first_record(tables["verdict"]),
+        "gates": records(gates),
+        "not_comparable": records(comparability[comparability["status"].isin(_BLOCKING)]),
         # How many further runs of the baseline noise is known from.
         "noise_runs": int(tables["runs"]["tells_noise"].sum()),
     }
@@ -107,8 +107,3 @@ def _gate_text(gate: Mapping[str, Any]) -> str:
     if gate["told"] is None:
         return f"{gate['gate']}: {gate['reason']}"
     return f"{gate['gate']}: {gate['told']}" + (f" ({gate['reason']})" if gate["reason"] else "")
-
-
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    cells = frame.astype(object).where(frame.notna(), None)
-    return [{str(name): value for name, value in row.items()} for row in cells.to_dict("records")]

@@ -31,7 +31,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.freed_memory import keep_freed
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
-from nsys_llm.run.dask_errors import mute_dask
+from nsys_llm.run.dask_cluster import mute_dask
 from nsys_llm.run.executors import WORKERS, DaskFutures, Executor, Inline, Threads
 from nsys_llm.run.guard import RunOutcome, run_guarded
 from nsys_llm.run.publish import ANALYSIS_SUFFIX

@@ -1,4 +1,4 @@
-"""A second look at some ranks of a run: their timelines, written for Perfetto.
+"""A second look at some ranks of a run: they are read again, their timelines written for Perfetto.
 
 Rows of a rank never travel; what a timeline shows is read in the process that was started, once the
 findings are known, one profile at a time.
@@ -6,14 +6,15 @@ findings are known, one profile at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pandas as pd
 
 from nsys_llm.core.console import Console
+from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.facts.timeline.rank_timeline import rank_timeline
@@ -21,15 +22,22 @@ from nsys_llm.facts.timeline.states import typical_and_worst
 from nsys_llm.job.collectives.job_clock import JobClock
 from nsys_llm.job.job_tracks import collective_tracks, path_tracks
 from nsys_llm.job.partial import CommunicationPartial
+from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import timeline_reads
+from nsys_llm.profile.file_state import refuse_changed
+from nsys_llm.profile.inputs import ProfileInput, open_profile
+from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.profile.segments import with_segments
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, write_trace
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
+from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.rank_axes import Axis, rank_axes
-from nsys_llm.run.read_again import read_again
+from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
+from nsys_llm.trace.selection import select_rank
 from nsys_llm.trace.timeline import Track
 from nsys_llm.view.text import counted
 
@@ -217,3 +225,51 @@ def _about(rank: Rank, findings: Sequence[Finding], ranks_n: int) -> list[Findin
         for finding in findings
         if finding.rank == number or (finding.rank is None and ranks_n == 1)
     ]
+
+
+T = TypeVar("T")
+
+
+def read_again(
+    run: Run,
+    wanted: Sequence[Rank],
+    reads: Sequence[TableRead],
+    look: Callable[[Rank, RankView], T],
+) -> Iterator[tuple[T | None, str | None]]:
+    """Read ranks without filters, each profile once; what goes wrong costs one rank only.
+
+    Args:
+        look: What to make of a rank.
+
+    Yields:
+        What was made of each rank, those of a profile together; or why it could not be read.
+    """
+    options = unfiltered(run.options)
+    tables = needed_tables(reads, options)
+    where = {"export_dir": options["export_dir"], "roots": options.get(ROOTS, EVERYWHERE)}
+    known = {
+        rank.key: profile.fingerprint
+        for profile in run.profiles
+        for rank in profile.ranks
+        if profile.fingerprint is not None
+    }
+    by_path: dict[str, list[Rank]] = {}
+    for rank in wanted:
+        by_path.setdefault(rank.key.path, []).append(rank)
+    for path, ranks in by_path.items():
+        more = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+        trace = None
+        with (
+            Boundary(ProfileInput(path, f"{ranks[0].file}{more}")) as opening,
+            open_profile(path, tables, again=True, **where) as opened,
+        ):
+            refuse_changed(opened.path.name, known[ranks[0].key], opened.fingerprint)
+            trace = with_segments(read_trace(opened, reads, options), path, reads, options)
+        for rank in ranks:
+            made, failure = None, opening.failure
+            if trace is not None:
+                with Boundary(ProfileInput(path, rank.file)) as looking:
+                    rows, _, _ = select_rank(trace, rank.key.global_pid, options)
+                    made = look(rank, RankView(rows, rank.key, options))
+                failure = looking.failure
+            yield made, None if failure is None else failure.reason

@@ -85,7 +85,7 @@ def run_recipe(
         code = _exit_code(run, console, reported_side)
         results = finished(composed(anonymous(run) if run.options["anonymize"] else run), kept)
         if manifest.metrics:
-            code = gated(code, results.tables["gates"], options["gate_if"])
+            code = gated(code, results.tables["gates"]["result"], options["gate_if"])
         if compares:
             other, compared = run_compared(folder.path, given, executor, console)
             code = max(code, other)

@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any, Final
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, OutputError, UsageError
@@ -26,20 +27,21 @@ from nsys_llm.manifest.gates import (
     PROBABLY_FAIL,
     Gate,
     Judgement,
-    blocks,
     gate_texts,
     judge,
     parse_gates,
 )
 from nsys_llm.numeric.two_samples import LEAST_RUNS, prediction_half
 from nsys_llm.report.findings import PERFORMANCE
-from nsys_llm.report.outputs import declared_frame
-from nsys_llm.report.run_record import REPORT_NAME
+from nsys_llm.report.outputs import arrow_table, declared_frame
+from nsys_llm.report.run_record import REPORT_NAME, write_json
+from nsys_llm.report.verdict import VERDICT_NAME, gated
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
+from nsys_llm.run.publish import OutputFolder
 from nsys_llm.run.show import aligned
-from nsys_llm.run.trend_files import write_trend
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
+from nsys_llm.view.results import CONFIG, Results
 from nsys_llm.view.text import cleaned, format_change, format_ns, shortened
 
 _RECIPE: Final = "llm_overview"
@@ -149,9 +151,14 @@ def trend(given: Mapping[str, Any], console: Console) -> RunOutcome:
     results = [load(folder) for folder in folders]
     table = declared_frame(TABLE, _table(results, given["last"]))
     judgements = [(gate, _judged(table, gate, given["last"])) for gate in gates]
-    code = _code(results[-1], [told.result for _, told in judgements], given["gate_if"])
+    is_whole = results[-1].report["exit_code"] != ExitCode.INCOMPLETE
+    code = ExitCode.DONE if is_whole else ExitCode.INCOMPLETE
+    code = gated(code, [told.result for _, told in judgements], given["gate_if"])
     verdict = verdict_line(table)
-    gate_lines = [f"  {told.result}  {_told(gate, told)}" for gate, told in judgements]
+    gate_lines = [
+        f"  {told.result}  {gate.text}{f': {told.reason}' if told.reason else ''}"
+        for gate, told in judgements
+    ]
     console.show(*_screen(table), "", verdict, *gate_lines)
     folder = None
     if given["output"] is not None:
@@ -309,17 +316,6 @@ def _judged(table: pd.DataFrame, gate: Gate, last_n: int) -> Judgement:
     return judgement
 
 
-def _told(gate: Gate, judgement: Judgement) -> str:
-    return f"{gate.text}: {judgement.reason}" if judgement.reason else gate.text
-
-
-def _code(newest: Result, judged: Sequence[str], gate_if: str) -> ExitCode:
-    """Return the exit code, as trace_diff has it: what is not comparable weighs most."""
-    if newest.report["exit_code"] == ExitCode.INCOMPLETE or NOT_COMPARABLE in judged:
-        return ExitCode.INCOMPLETE
-    return ExitCode.GATE_FAILED if blocks(judged, gate_if) else ExitCode.DONE
-
-
 def verdict_line(table: pd.DataFrame) -> str:
     """Return the verdict on the newest run, and which class of it changed most."""
     rows = table[table["not_comparable"].isna()]
@@ -362,3 +358,27 @@ def _screen(table: pd.DataFrame) -> list[str]:
         for row in table.to_dict("records")
     ]
     return aligned([heads, *rows])
+
+
+FIGURE_NAME: Final = "trend.html"
+
+
+def write_trend(
+    output: str,
+    declared: TableWrite,
+    table: pd.DataFrame,
+    verdict: Mapping[str, Any],
+    parts: Sequence[str],
+) -> Path:
+    """Write a new folder, whole or not at all, and return it; the figure stacks `parts`."""
+    data = arrow_table(declared, table)
+    results = Results(None, {declared.file: data})
+    title = f"A step of each run. {str(verdict['answer']).partition(' (')[0]}"
+    chart = results.chart(declared.file, kind="parts", title=title, y="run", parts=[*parts])
+    with OutputFolder(output, declared.file, replace=None) as folder:
+        with folder.writing():
+            pq.write_table(data, folder.path / f"{declared.file}.parquet")
+            write_json(folder.path / VERDICT_NAME, verdict)
+            page = chart.figure().to_html(include_plotlyjs=True, config=CONFIG)
+            (folder.path / FIGURE_NAME).write_text(page, encoding="utf-8")
+        return folder.publish(None)

@@ -38,22 +38,14 @@ def holding(
 
 
 def ordered(frame: pd.DataFrame, text: str) -> pd.DataFrame:
-    """Return the rows by a column, the largest first, or with `:up` the smallest; null last.
-
-    Raises:
-        ValueError: There is no such column.
-    """
+    """Return the rows by a column, the largest first, or with `:up` the smallest; null last."""
     name, up = text.removesuffix(_UP), text.endswith(_UP)
     require_column("sort", name, frame)
     return frame.sort_values(name, ascending=up, kind="stable", na_position="last")
 
 
 def require_column(option: str, name: str, columns: Iterable[Any]) -> None:
-    """Check that there is a column.
-
-    Raises:
-        ValueError: There is none; which there are.
-    """
+    """Raise a ValueError that says which columns there are, unless this is one."""
     if name not in columns:
         raise ValueError(
             f"{option}: no column '{name}'; there are: {', '.join(map(str, columns))}."

@@ -75,6 +75,8 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     names = rows[spec["lane"]].drop_duplicates().tolist()
     begins, lengths = values[len(rows) : 2 * len(rows)], values[2 * len(rows) :]
     whole = max(filter(None, values[: len(rows)]), default=0.0)
+    columns = ("part", "lane", "color", "duration", "label", "mixture")
+    told = (rows[spec[name]].tolist() for name in columns)
     drawn = _Drawn(
         part=rows[spec["part"]].tolist(),
         lane=[names.index(name) for name in rows[spec["lane"]].tolist()],
@@ -83,7 +85,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         color=rows[spec["color"]].tolist(),
         number=[None if pd.isna(row) else int(row) for row in rows[spec["number"]].tolist()],
         label=[None if pd.isna(row) else str(row) for row in rows[spec["label"]].tolist()],
-        hover=_hovers(rows, spec),
+        hover=[_hover(*row) for row in zip(*told, strict=True)],
     )
     bars = [bar for part in _HEIGHTS for bar in drawn.bars(part)] + drawn.lost()
     traces = [*bars, *drawn.path(), *drawn.marks()]
@@ -303,12 +305,6 @@ def _height(lanes_n: int, traces_n: int) -> tuple[int, float]:
     # The groups of the legend have headings, too.
     inside_px = max(lanes_px + _NAME_PX, _LEGEND_PX * (traces_n + 5))
     return inside_px + 110, (inside_px - _NAME_PX) / max(lanes_n, 1)
-
-
-def _hovers(rows: pd.DataFrame, spec: Mapping[str, Any]) -> list[str]:
-    columns = ("part", "lane", "color", "duration", "label", "mixture")
-    cells = (rows[spec[name]].tolist() for name in columns)
-    return [_hover(*row) for row in zip(*cells, strict=True)]
 
 
 def _hover(part: str, lane: str, state: str, time_ns: int, label: Any, mixture: Any) -> str:

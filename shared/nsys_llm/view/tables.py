@@ -218,11 +218,7 @@ def rows_html(
     all_n: int,
     by: str | None = None,
 ) -> str:
-    """Return rows as an HTML table; whole names appear on hover, all text is escaped.
-
-    Args:
-        by: The column that chose the rows, if one did.
-    """
+    """Return rows as an HTML table; whole names appear on hover, all text is escaped."""
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
     # Headings may wrap, above numbers too: in many tables they are wider than what is below.
     heads = [_HEADING_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
