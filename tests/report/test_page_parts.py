@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rendered import Markup, markdown_text, markdown_tokens
 from report_maker import FINDING, made_report, made_results, price_of
 
-from nsys_llm.report.page_parts import (
+from nsys_llm.report.page import (
     capture_html,
     findings_html,
     html_text,

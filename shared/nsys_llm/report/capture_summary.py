@@ -77,14 +77,8 @@ def _joined(texts: Mapping[str, str], sides_n: int) -> str:
 
 _MOST_SHOWN: Final = 3
 _FILTERS: Final = (
-    "filter_time",
-    "filter_nvtx",
-    "filter_projected_nvtx",
-    "steps",
-    "skip_warmup",
-    "phase",
-    "device",
-    "ranks",
+    *("filter_time", "filter_nvtx", "filter_projected_nvtx", "steps", "skip_warmup"),
+    *("phase", "device", "ranks"),
 )
 #: A capture with less says little, whatever its numbers are; ours.
 _LEAST_OPS: Final = 1_000
@@ -116,10 +110,7 @@ def capture_facts(
     if source == "index":
         numbered = ", by name (no profile gives its rank)"
     shown = [
-        (
-            "ranks",
-            f"{len(working)} with GPU work in {counted(len(profiles), 'profile')}{numbered}",
-        ),
+        ("ranks", f"{len(working)} with GPU work in {counted(len(profiles), 'profile')}{numbered}"),
         ("hosts", _values(facts, lambda capture: capture.host)),
         ("GPUs", _values(facts, lambda capture: ", ".join(sorted(set(capture.gpus))) or None)),
         ("only", _filters(options)),

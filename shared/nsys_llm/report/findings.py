@@ -265,16 +265,6 @@ def _place(finding: Finding) -> tuple[Any, ...]:
     )
 
 
-def remarks(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings on the capture, in order."""
-    return [finding for finding in findings if finding.kind == CAPTURE]
-
-
-def opportunities(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that are not on the capture, in order."""
-    return [finding for finding in findings if finding.kind != CAPTURE]
-
-
 def severity_counts(findings: Sequence[Finding]) -> str:
     """Return how many findings there are of each severity: `1 high, 4 low`."""
     counts = {name: sum(finding.severity == name for finding in findings) for name in SEVERITIES}

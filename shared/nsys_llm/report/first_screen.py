@@ -20,14 +20,7 @@ from nsys_llm.report.summary import (
     plain,
     wrapped,
 )
-from nsys_llm.view.text import (
-    counted,
-    format_ns,
-    format_percent,
-    quoted,
-    sentences,
-    shortened,
-)
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted, sentences, shortened
 
 #: Lines of a verdict and of an advice.
 _MOST_LINES: Final = {"verdict": 6, "advice": 3}

@@ -48,7 +48,7 @@ STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
         title="{hosts} {host_step_ns} a step{host_where}{host_words}: its GPU idles "
-        "{share_pct}[ (start-up {start_up_pct})]",
+        "{share_pct}[ (start-up {start_up_pct})]"
     ),
     START_UP: Case(
         title="Start-up: {who} is late in {host_range:quoted}: {its} GPU idles {host_share_pct}",

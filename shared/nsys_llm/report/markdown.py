@@ -10,7 +10,7 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
-from nsys_llm.report.page_parts import NAME_LENGTH
+from nsys_llm.report.page import NAME_LENGTH
 from nsys_llm.report.price import TAIL
 from nsys_llm.report.report import (
     MOST_SHOWN,
@@ -60,7 +60,10 @@ def report_markdown(report: Report, results: Results) -> str:
     below = [capture_markdown(report), _FILES]
     parts = [_head_within(report, _MOST_WORDS - _words_n(below)), *below]
     words_n = _MOST_WORDS - _words_n(parts)
-    parts += _sections_within(_chosen(report.lead_sections), results, words_n)
+    # First those that were asked for.
+    wanted = sorted(report.lead_sections, key=lambda section: not section.optional)[:_MOST_SECTIONS]
+    chosen = [section for section in report.lead_sections if section in wanted]
+    parts += _sections_within(chosen, results, words_n)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -73,12 +76,6 @@ def _head_within(report: Report, words_n: int) -> str:
     heads = (head_markdown(report, most_n) for most_n in range(MOST_SHOWN, 1, -1))
     fits = (head for head in heads if _words_n([head]) <= words_n)
     return next(fits, None) or head_markdown(report, 1)
-
-
-def _chosen(sections: Sequence[Section]) -> list[Section]:
-    """Return the sections that a report has room for: first those that were asked for."""
-    wanted = sorted(sections, key=lambda section: not section.optional)[:_MOST_SECTIONS]
-    return [section for section in sections if section in wanted]
 
 
 def _sections_within(sections: Sequence[Section], results: Results, words_n: int) -> list[str]:

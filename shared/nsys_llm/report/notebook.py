@@ -18,7 +18,7 @@ from typing import Any, Final
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report import drawing
 from nsys_llm.report.markdown import answer_markdown, findings_heading
-from nsys_llm.report.page_parts import (
+from nsys_llm.report.page import (
     below_finding,
     capture_html,
     contents_html,

@@ -49,11 +49,9 @@ def findings_track(findings: Sequence[Finding]) -> Track:
     """Return the line of findings that have a window."""
     shown = [(finding, finding.window_ns) for finding in findings if finding.window_ns is not None]
     times = np.array([window for _, window in shown], dtype=np.int64).reshape(-1, 2)
-    details: dict[str, list[int | str | None]] = {
-        "severity": [finding.severity for finding, _ in shown],
-        "rule": [finding.rule for finding, _ in shown],
-        "details": [finding.details for finding, _ in shown],
-        "recommendation": [finding.recommendation for finding, _ in shown],
+    details = {
+        name: [getattr(finding, name) for finding, _ in shown]
+        for name in ("severity", "rule", "details", "recommendation")
     }
     titles = [finding.title for finding, _ in shown]
     return Track.plain("findings", "finding", times, titles, np.arange(len(shown)), details)

@@ -58,7 +58,7 @@ RULES: Final = {
                     title="{Who} has more to compute: {requests_n:request} a step, its peers "
                     "{peer_requests_n}[, and computes {more_pct} longer]",
                     recommendation=_BALANCE,
-                ),
+                )
             },
         ),
         _rule(
@@ -118,7 +118,7 @@ RULES: Final = {
             cases={
                 "few": Case(
                     title="{Who} comes late in {late_steps_n} of {steps_n:step}"
-                    "[: others wait {about_ns}]",
+                    "[: others wait {about_ns}]"
                 )
             },
         ),

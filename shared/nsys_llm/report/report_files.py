@@ -18,9 +18,8 @@ from nsys_llm.report.outputs import write_tables
 from nsys_llm.report.page import PAGE_NAME, write_page
 from nsys_llm.report.report import Report
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_record import REPORT_NAME, run_record, write_json
+from nsys_llm.report.run_record import REPORT_NAME, VERDICT_NAME, decide, run_record, write_json
 from nsys_llm.report.summary import summary_lines
-from nsys_llm.report.verdict import VERDICT_NAME, decide
 from nsys_llm.view.results import Results
 
 MARKDOWN_NAME: Final = "report.md"
@@ -54,11 +53,7 @@ def write_run(
 
 
 def write_data(
-    folder: Path,
-    run: Run,
-    tables: Mapping[str, pd.DataFrame],
-    report: Report,
-    code: ExitCode,
+    folder: Path, run: Run, tables: Mapping[str, pd.DataFrame], report: Report, code: ExitCode
 ) -> tuple[Results, dict[str, str]]:
     """Write the files of a run that programs read, tables and report.json; see `write_run`.
 

@@ -14,15 +14,7 @@ import pandas as pd
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.capture_findings import capture_findings, silent_files
 from nsys_llm.report.capture_summary import without_traced
-from nsys_llm.report.findings import (
-    PERFORMANCE,
-    Evidence,
-    Finding,
-    cells,
-    claim,
-    finding_columns,
-    ranked,
-)
+from nsys_llm.report.findings import PERFORMANCE, Finding, cells, claim, finding_columns, ranked
 from nsys_llm.report.group_words import group_names, with_whose
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.prices.pricing import priced
@@ -86,7 +78,11 @@ def _missing_ranks(tables: Tables) -> list[Finding]:
         cells("files", row, ("File",), ("reason",))
         for row in records(missing[["File", "reason"]].head(_MOST_NAMED))
     )
-    evidence = *_counts(tables, *statuses), *(cell for some in said for cell in some)
+    evidence = (
+        claim(tables, "files_n", "files", "File", "count", status=statuses),
+        claim(tables, "all_n", "files", "File", "count"),
+        *(cell for some in said for cell in some),
+    )
     return [RULES["missing_ranks"].finding(fields=fields, evidence=evidence)]
 
 
@@ -104,14 +100,6 @@ def _groups(tables: Tables) -> list[Finding]:
         "largest": quoted(names[min(names)]),
     }
     return [RULES["groups"].finding(fields=fields, evidence=evidence)]
-
-
-def _counts(tables: Tables, *statuses: str) -> tuple[Evidence, Evidence]:
-    """Return how many ranks and profiles have some statuses, and how many there are."""
-    return (
-        claim(tables, "files_n", "files", "File", "count", status=statuses),
-        claim(tables, "all_n", "files", "File", "count"),
-    )
 
 
 def _no_gpu_work(tables: Tables) -> list[Finding]:

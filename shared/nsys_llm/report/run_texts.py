@@ -185,7 +185,7 @@ RULES: Final = rules_by_id(
         cases={
             "same": Case(
                 title="Steps take no longer under the profiler than --unprofiled-step says"
-            ),
+            )
         },
     ),
     _rule(

@@ -70,7 +70,11 @@ def _require_shape(value: Any, schema: Mapping[str, Any]) -> None:
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     allowed = [schema["const"]] if "const" in schema else schema.get("enum", [value])
-    if (kinds and not any(_is_a(kind, value) for kind in kinds)) or value not in allowed:
+    fits = (
+        isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+        for kind in kinds
+    )
+    if (kinds and not any(fits)) or value not in allowed:
         raise ValueError(schema.get("description", "of another type"))
     if isinstance(value, (int, float)) and not (
         abs(value) < _MOST_NUMBER and schema.get("minimum", value) <= value
@@ -85,10 +89,6 @@ def _require_shape(value: Any, schema: Mapping[str, Any]) -> None:
             raise ValueError("a field is missing")
         for key, item in value.items():
             _require_shape(item, known.get(key, others))
-
-
-def _is_a(kind: str, value: Any) -> bool:
-    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 class StoredResults(Results):

@@ -162,9 +162,7 @@ def _add_trend(command: argparse.ArgumentParser) -> None:
         "newest, the result is fail (probably). Default: sure.",
     )
     command.add_argument(
-        "--output",
-        metavar="DIR",
-        help="New folder for trend.parquet, trend.html and verdict.json.",
+        "--output", metavar="DIR", help="New folder for trend.parquet, trend.html and verdict.json."
     )
 
 

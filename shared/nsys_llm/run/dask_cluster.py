@@ -28,12 +28,7 @@ _LOST: Final = frozenset({"CancelledError", "CommClosedError"})
 _DROPPED: Final = frozenset({"NoValidWorkerError", "NoWorkerError"})
 #: The client prints tracebacks while it tries to reach a scheduler that is gone, the scheduler of a
 #: local cluster every task that it cannot place, and others connections that end with the run.
-_LOGGERS: Final = (
-    "distributed",
-    "distributed.client",
-    "distributed.nanny",
-    "distributed.scheduler",
-)
+_LOGGERS: Final = ("", ".client", ".nanny", ".scheduler")
 #: How long the first worker is waited for; Dask's own default is for ever.
 _NO_WORKERS_S: Final = 60.0
 _CLOSE_S: Final = 2.0
@@ -92,7 +87,7 @@ def mute_dask() -> None:
     import distributed  # noqa: F401 - it sets levels itself when it is imported
 
     for name in _LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        logging.getLogger(f"distributed{name}").setLevel(logging.CRITICAL)
 
 
 def refuse_other_versions(client: Any) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from nsys_llm.core.console import Console
@@ -24,6 +25,8 @@ from nsys_llm.job.job_tracks import collective_tracks, path_tracks
 from nsys_llm.job.partial import CommunicationPartial
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import timeline_reads
+from nsys_llm.numeric.clock_lines import ClockLine, own_times_ns
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.file_state import refuse_changed
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
@@ -33,13 +36,12 @@ from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, wri
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
 from nsys_llm.run.boundary import Boundary
-from nsys_llm.run.rank_axes import Axis, rank_axes
 from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
 from nsys_llm.trace.selection import select_rank
 from nsys_llm.trace.timeline import Track
-from nsys_llm.view.text import counted
+from nsys_llm.view.text import counted, format_ns
 
 #: Ranks that are shown where --ranks names none; ours: what fits on a screen.
 MOST_RANKS: Final = 8
@@ -273,3 +275,95 @@ def read_again(
                     made = look(rank, RankView(rows, rank.key, options))
                 failure = looking.failure
             yield made, None if failure is None else failure.reason
+
+
+#: Sources that say nothing.
+_NO_CLOCK: Final = ("none", "off")
+_ONLY_NTP: Final = "utcEpochNs"
+_AS_RECORDED: Final = ClockLine(0)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How the times of one rank get onto an axis.
+
+    Attributes:
+        name: Ranks of one axis can be compared.
+        says: How exact that is; "" where there is nothing to say.
+        shift_ns: What is added to a time of the profile.
+        line: How far the shifted clock is ahead of the axis.
+        zero_ns: Where the axis begins.
+    """
+
+    name: str
+    says: str
+    shift_ns: int
+    line: ClockLine
+    zero_ns: int = 0
+
+    def on_axis(self, at_ns: IntArray) -> IntArray:
+        """Return times of the profile on the axis; their order stays."""
+        shifted_ns = at_ns + self.shift_ns
+        return shifted_ns - self.line.ahead_ns(shifted_ns) - self.zero_ns
+
+    def window(self, window: tuple[int, int]) -> tuple[int, int]:
+        """Return a window of the profile on the axis."""
+        start_ns, end_ns = self.on_axis(np.array(window)).tolist()
+        return start_ns, end_ns
+
+    def own_window(self, window: tuple[int, int]) -> tuple[int, int]:
+        """Return a window of the axis in the clock of the profile."""
+        start_ns, end_ns = own_times_ns(self.on_axis, np.array(window)).tolist()
+        return start_ns, end_ns
+
+
+def rank_axes(
+    clock: JobClock | None, tables: Mapping[str, pd.DataFrame], ranks: Sequence[Rank]
+) -> dict[str, Axis]:
+    """Return the axis of each rank, by its file; each axis begins where the first capture does.
+
+    Args:
+        clock: Of the job; None where a recipe matches no collectives.
+        tables: `files` of the run.
+    """
+    files = {row["File"]: row for row in records(tables["files"].reset_index())}
+    axes = {
+        rank.file: _recorded(rank, files[rank.file])
+        if clock is None
+        else _aligned(clock, rank, ranks[0], files[rank.file])
+        for rank in ranks
+    }
+    if len(ranks) == 1:
+        # There is nothing to compare it with.
+        axes = {file: replace(axis, says="") for file, axis in axes.items()}
+    begins: dict[str, int] = {}
+    for axis in axes.values():
+        begin_ns, _ = axis.window((0, 0))
+        begins[axis.name] = min(begin_ns, begins.get(axis.name, begin_ns))
+    return {file: replace(axis, zero_ns=begins[axis.name]) for file, axis in axes.items()}
+
+
+def _recorded(rank: Rank, row: Mapping[str, Any]) -> Axis:
+    """Return the axis by the clock that the profile itself records."""
+    if row["clock_offset_ns"] is None:
+        return Axis(f"{rank.key.side}:{rank.key.path}", "clock of its own", 0, _AS_RECORDED)
+    return Axis(rank.key.side, _recorded_says(row), int(row["clock_offset_ns"]), _AS_RECORDED)
+
+
+def _recorded_says(row: Mapping[str, Any]) -> str:
+    return "clock as exact as NTP" if row["clock_source"] == _ONLY_NTP else ""
+
+
+def _aligned(clock: JobClock, rank: Rank, first: Rank, row: Mapping[str, Any]) -> Axis:
+    """Return the axis by the collectives that the rank takes part in, if it does."""
+    matched = clock.collectives
+    place = matched.clock_of[rank.key.path]
+    fit, source = matched.clocks[place], matched.sources[place]
+    if source in _NO_CLOCK:
+        return Axis(f"{rank.key.side}:{rank.key.path}", "clock of its own", 0, _AS_RECORDED)
+    says = f"clock within {format_ns(fit.residual_ns)}" if fit.residual_ns else ""
+    if fit.root != matched.clocks[matched.clock_of[first.key.path]].root:
+        # No collective links it with the first rank.
+        says = _recorded_says(row)
+    name = "" if row["clock_offset_ns"] is not None else f"{fit.root}"
+    return Axis(name, says, matched.coarse_ns[place], fit.line)

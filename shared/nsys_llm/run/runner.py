@@ -27,7 +27,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
-from nsys_llm.report.verdict import gated
+from nsys_llm.report.run_record import gated
 from nsys_llm.run.executors import Executor
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.mapping import find_inputs, map_run

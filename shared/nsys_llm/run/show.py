@@ -27,23 +27,9 @@ _MOST_ROWS: Final = 1_000
 _CELL_LENGTH: Final = 60
 #: What stands in the list of findings, and in its JSON.
 _OF_FINDING: Final = (
-    "kind",
-    "severity",
-    "title",
-    "recommendation",
-    "record",
-    "ncu",
-    "gain_ns",
-    "gain_pct",
-    "gain_step_ns",
-    "bound_ns",
-    "bound_pct",
-    "about_basis",
-    "replay_reason",
-    "cause",
-    "cause_rank",
-    "cause_detail",
-    "rank",
+    *("kind", "severity", "title", "recommendation", "record", "ncu"),
+    *("gain_ns", "gain_pct", "gain_step_ns", "bound_ns", "bound_pct", "about_basis"),
+    *("replay_reason", "cause", "cause_rank", "cause_detail", "rank"),
 )
 _UNIT_BY_END: Final = {"_ns": "ns", "_pct": "%", "_bytes": "bytes"}
 

@@ -34,8 +34,7 @@ from nsys_llm.manifest.gates import (
 from nsys_llm.numeric.two_samples import LEAST_RUNS, prediction_half
 from nsys_llm.report.findings import PERFORMANCE
 from nsys_llm.report.outputs import arrow_table, declared_frame
-from nsys_llm.report.run_record import REPORT_NAME, write_json
-from nsys_llm.report.verdict import VERDICT_NAME, gated
+from nsys_llm.report.run_record import REPORT_NAME, VERDICT_NAME, gated, write_json
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.publish import OutputFolder
@@ -79,12 +78,7 @@ TABLE: Final = TableWrite(
         Column("run", "string", "Name of its folder.", False),
         *_columns(
             ("version", "string", None, "Package version that wrote the result."),
-            (
-                "not_comparable",
-                "string",
-                None,
-                "Why it is not compared with the newest.",
-            ),
+            ("not_comparable", "string", None, "Why it is not compared with the newest."),
             ("unit", "string", None, "What a step is; run if no steps are known."),
             ("gpus_n", "int64", "count", "GPUs."),
             ("steps_n", "int64", "count", "Full steps of all GPUs."),

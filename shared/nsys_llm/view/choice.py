@@ -9,6 +9,8 @@ from typing import Any, Final
 import pandas as pd
 
 _WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*)")
+#: Of a column.
+_METHODS: Final = {"=": "eq", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 _NULL: Final = "null"
 _UP: Final = ":up"
 
@@ -73,16 +75,7 @@ def _holds(
         value = text.lower() in ("true", "yes", "1")
     elif pd.api.types.is_numeric_dtype(column):
         value = _number(name, text)
-    compare = {
-        "=": column.eq,
-        "==": column.eq,
-        "!=": column.ne,
-        ">": column.gt,
-        ">=": column.ge,
-        "<": column.lt,
-        "<=": column.le,
-    }
-    return compare[sign](value).fillna(False).astype(bool).to_numpy()
+    return getattr(column, _METHODS[sign])(value).fillna(False).astype(bool).to_numpy()
 
 
 def _number(name: str, text: str) -> float:

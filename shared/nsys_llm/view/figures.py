@@ -52,16 +52,8 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
 _MOST_CHOICES: Final = 32
 
 KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str, Any]], Plot]]] = {
-    "bars": bars,
-    "heat": heat,
-    "lanes": lanes,
-    "lines": lines,
-    "parts": parts,
-    "points": points,
-    "spread": spread,
-    "stacked": stacked,
-    "strip": strip,
-    "timeline": timeline,
+    kind.__name__: kind
+    for kind in (bars, heat, lanes, lines, parts, points, spread, stacked, strip, timeline)
 }
 
 

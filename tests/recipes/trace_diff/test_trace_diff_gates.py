@@ -10,7 +10,7 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.verdict import gated
+from nsys_llm.report.run_record import gated
 from nsys_llm.run.cli import main
 
 
