@@ -41,11 +41,6 @@ def capture_findings(tables: Tables) -> list[Finding]:
     ]
 
 
-def limiting(findings: Iterable[Finding]) -> Finding | None:
-    """Return the first remark that limits what can be said of a run; None where none does."""
-    return next((some for some in findings if some.rule in KINDS and KINDS[some.rule].limits), None)
-
-
 def _said(kind: str, tables: Tables) -> Finding:
     rows = _of(tables, kind)
     # Of several earlier runs the command is that of the latest.

@@ -274,15 +274,9 @@ def severity_counts(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{n} {words.get(name, name)}" for name, n in counts.items() if n)
 
 
-def finding_columns(findings: Sequence[Finding], names: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the named columns of the table `findings`, in the given order of findings."""
-    rows = list(map(finding_row, findings))
-    return {name: [row[name] for row in rows] for name in names}
-
-
 def finding_row(finding: Finding) -> dict[str, Any]:
     """Return one row of the table `findings`: what is several values is text or JSON."""
-    start_ns, end_ns = finding.window_ns or (None, None)
+    cause, (start_ns, end_ns) = finding.cause, finding.window_ns or (None, None)
     scoped = {name: finding.name if finding.scope == name else None for name in NAMED_SCOPES}
     return {
         "kind": finding.kind,
@@ -295,7 +289,9 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "ranks": ",".join(map(str, finding.ranks)) or None,
         "name": finding.name,
         **scoped,
-        **cause_row(finding.cause),
+        "cause": cause and cause.kind,
+        "cause_rank": cause and cause.rank,
+        "cause_detail": cause and (cause.note if cause.detail is None else cause.detail),
         "change": None if finding.change is None else finding.change.kind,
         "title": finding.title,
         "details": finding.details,
@@ -355,14 +351,6 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "numbers": dict(finding.numbers),
         "window_shows": finding.window_shows,
     }
-
-
-def cause_row(cause: Cause | None) -> dict[str, Any]:
-    """Return the columns of a table that say what is at fault."""
-    if cause is None:
-        return dict.fromkeys(("cause", "cause_rank", "cause_detail"))
-    detail = cause.note if cause.detail is None else cause.detail
-    return {"cause": cause.kind, "cause_rank": cause.rank, "cause_detail": detail}
 
 
 def price_row(price: Price | None) -> dict[str, Any]:

@@ -16,17 +16,8 @@ from pprint import pformat
 from typing import Any, Final
 
 from nsys_llm.manifest.declared import Section
-from nsys_llm.report import drawing
+from nsys_llm.report import drawing, page
 from nsys_llm.report.markdown import answer_markdown, findings_heading
-from nsys_llm.report.page import (
-    below_finding,
-    capture_html,
-    contents_html,
-    findings_html,
-    html_text,
-    link_id,
-    marked_numbers,
-)
 from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, Report
 from nsys_llm.view.results import Results
 
@@ -69,12 +60,12 @@ def build_notebook(report: Report, results: Results) -> Any:
         for section in reversed(report.sections)
     } | {section.table: EXTRA_HEADING for section in report.extra_sections}
     cells = _Cells()
-    answer = answer_markdown(report, html_text)
+    answer = answer_markdown(report, page.html_text)
     places = {
-        number: link_id(report.opening_sections[0].title)
-        for number in marked_numbers(report, results)
+        number: page.link_id(report.opening_sections[0].title)
+        for number in page.marked_numbers(report, results)
     }
-    reported = findings_html(report.opportunities, links, places)
+    reported = page.findings_html(report.opportunities, links, places)
     findings = f"{findings_heading(report)}\n\n{reported}".rstrip()
     if report.opening_sections:
         cells.text("answer", answer)
@@ -83,7 +74,7 @@ def build_notebook(report: Report, results: Results) -> Any:
             _add_section(cells, section, results, "##")
         for section in report.beside_sections:
             number = int(results.table(section.table)["finding"].iloc[0])
-            first, findings = below_finding(findings, number)
+            first, findings = page.below_finding(findings, number)
             cells.text("findings", first)
             _add_section(cells, section, results, "###")
         cells.text("findings", findings)
@@ -94,8 +85,8 @@ def build_notebook(report: Report, results: Results) -> Any:
         ("extra", EXTRA_HEADING, report.extra_sections),
     ]
     titles = [section.title for section in report.lead_sections]
-    contents = contents_html([*titles, *(heading for _, heading, some in folded if some)])
-    cells.text("capture", f"{contents}\n\n## Capture\n\n{capture_html(report)}")
+    contents = page.contents_html([*titles, *(heading for _, heading, some in folded if some)])
+    cells.text("capture", f"{contents}\n\n## Capture\n\n{page.capture_html(report)}")
     if not report.opening_sections:
         cells.code("set-up", _SET_UP, None)
     for section in report.lead_sections:

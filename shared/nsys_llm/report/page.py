@@ -205,7 +205,7 @@ def below_finding(html: str, number: int) -> tuple[str, str]:
 
 
 def findings_html(
-    findings: Sequence[Finding], links: Mapping[str, str], places: Mapping[int, str] | None = None
+    findings: Sequence[Finding], links: Mapping[str, str], places: Mapping[int, str]
 ) -> str:
     """Return findings that unfold, the first severe ones unfolded. No line of it is empty.
 
@@ -213,7 +213,6 @@ def findings_html(
         links: By table, the heading of the section that shows it.
         places: By number of a finding, the name of what shows where it is.
     """
-    places = places or {}
     shown = enumerate(findings[:MOST_SHOWN], 1)
     lines = [_finding(number, finding, links, places.get(number)) for number, finding in shown]
     if any(finding.price is not None for finding in findings):

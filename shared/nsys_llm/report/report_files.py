@@ -73,14 +73,7 @@ def write_data(
 def write_report(
     folder: Path, report: Report, results: Results, console: Console, *, html: bool = False
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Write the report in all of its forms.
-
-    Args:
-        html: Whether to write the page too.
-
-    Returns:
-        The summary's lines, and the files written, each with its label for Nsight Systems.
-    """
+    """Write the report in all of its forms, the page only if asked; see `write_run`."""
     (folder / MARKDOWN_NAME).write_text(report_markdown(report, results), encoding="utf-8")
     written = {MARKDOWN_NAME: "Report"}
     drawn = {NOTEBOOK_NAME: (write_notebook, "Notebook")}

@@ -62,11 +62,7 @@ def _record(folder: Path, root: Path) -> dict[str, Any]:
 
 
 def _require_shape(value: Any, schema: Mapping[str, Any]) -> None:
-    """Refuse what a JSON schema does not allow; further keys are allowed, as of later versions.
-
-    Raises:
-        ValueError: It is not as the schema says.
-    """
+    """Raise a ValueError where a JSON schema is not met; later versions may have further keys."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     allowed = [schema["const"]] if "const" in schema else schema.get("enum", [value])
@@ -113,11 +109,7 @@ class StoredResults(Results):
         return self._report
 
     def _arrow(self, name: str) -> pa.Table:
-        """Return a table, see `Results`.
-
-        Raises:
-            OutputError: It is missing, damaged, or not what report.json says.
-        """
+        """Return a table, see `Results`; an OutputError where report.json says another."""
         tables = self._report["tables"]
         if name not in tables:
             raise no_table(name, tables)
@@ -136,11 +128,7 @@ class StoredResults(Results):
 
 
 def _checked(file: BinaryIO, declared: TableWrite, rows_n: int) -> pa.Table:
-    """Return the declared columns of a table; those that it lacks and may be null are null.
-
-    Raises:
-        ValueError: It has other rows, types or values.
-    """
+    """Return the declared columns of a table; those that it lacks and may be null are null."""
     footer = pq.ParquetFile(file)
     columns = {column.name: column for column in declared.columns}
     there = {item.name: item.type for item in footer.schema_arrow if item.name in columns}

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
-from nsys_llm.report.capture_findings import limiting
 from nsys_llm.report.findings import Finding, severity_counts
 from nsys_llm.report.price import price_words
 from nsys_llm.report.report import MOST_SHOWN, Report
@@ -81,7 +80,8 @@ def summary_lines(
 
 def limit_lines(report: Report, width: int) -> list[str]:
     """Return what limits all that can be said of the capture, with what follows and what to do."""
-    finding = limiting(report.findings)
+    limiting = (it for it in report.findings if it.rule in KINDS and KINDS[it.rule].limits)
+    finding = next(limiting, None)
     if finding is None or report.answer.startswith(finding.title):
         return []
     text = f"{finding.title}: {KINDS[finding.rule].follows}. {finding.recommendation}"
@@ -204,7 +204,9 @@ def _item_lines(finding: Finding, width: int, most: int) -> list[str]:
     """Return a finding in some lines: its gain, and its title as far as there is room."""
     gain = "" if finding.price is None else f"{price_words(finding.price)}: "
     head = f"{finding.severity or finding.kind:<6} {gain}"
-    text = f"{head}{_fitted_title(finding.title, width - len(head) - 2)}"
+    titles = (plain(finding.title, n) for n in range(_NAME_WIDTH, _LEAST_NAME_WIDTH - 1, -1))
+    fits = (title for title in titles if len(title) <= width - len(head) - 2)
+    text = head + next(fits, plain(finding.title))
     return wrapped(text, width, "  ", hanging="         ", most=most)
 
 
@@ -237,12 +239,6 @@ def _fitted(widths: list[int], right: list[bool], width: int) -> list[int]:
         else:
             widths[widest] -= 1
     return widths
-
-
-def _fitted_title(title: str, width: int) -> str:
-    """Return a title without its backticks, its names cut so that it fits, if that is enough."""
-    lengths = range(_NAME_WIDTH, _LEAST_NAME_WIDTH - 1, -1)
-    return next((text for n in lengths if len(text := plain(title, n)) <= width), plain(title))
 
 
 def plain(text: str, length: int = _NAME_WIDTH) -> str:

@@ -17,7 +17,7 @@ from nsys_llm.profile.inputs import ProfileInput, expand_inputs, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.report.capture_findings import capture_findings
 from nsys_llm.report.capture_summary import capture_facts
-from nsys_llm.report.capture_table import capture_rows, is_limited
+from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.outputs import declared_frame, declared_rows
 from nsys_llm.report.records import Tables
@@ -58,7 +58,9 @@ def check(given: Mapping[str, Any], console: Console) -> RunOutcome:
     for outcome in outcomes:
         if outcome.reason is not None:
             console.error(outcome.reason)
-    tables = _tables(outcomes, ranks)
+    _, writes = common_facts(sided=False)
+    table = next(table for table in writes if table.file == _TABLE)
+    tables = {_TABLE: declared_frame(table, declared_rows(table, capture_rows(outcomes, ranks)))}
     console.show(*_lines(newest.profiles, ranks, tables))
     return RunOutcome(_exit_code(outcomes, tables), None)
 
@@ -96,15 +98,9 @@ def _joined(parts: Sequence[_Outcomes]) -> _Outcomes:
     return tuple(sorted((one for part in parts for one in part), key=lambda one: one.path))
 
 
-def _tables(outcomes: _Outcomes, ranks: Sequence[Rank]) -> Tables:
-    _, writes = common_facts(sided=False)
-    table = next(table for table in writes if table.file == _TABLE)
-    return {_TABLE: declared_frame(table, declared_rows(table, capture_rows(outcomes, ranks)))}
-
-
 def _exit_code(outcomes: _Outcomes, tables: Tables) -> ExitCode:
     """Return how it ends: nothing can be said where no profile has GPU work or lost any."""
-    limited = is_limited(tables)
+    limited = bool(tables[_TABLE]["limits"].any())
     if not limited and not any(outcome.ranks for outcome in outcomes):
         return ExitCode.BAD_INPUT
     limited = limited or any(outcome.reason is not None for outcome in outcomes)

@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -246,18 +247,10 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
     # After the options are found right: these bring pandas and pyarrow, 0.3 s.
-    if given["recipe"] == "show":
-        from nsys_llm.run.show import show
-
-        return show(given, console)
-    if given["recipe"] == "check":
-        from nsys_llm.run.check import check
-
-        return check(given, console)
-    if given["recipe"] == "trend":
-        from nsys_llm.run.trend import trend
-
-        return trend(given, console)
+    if given["recipe"] in ("show", "check", "trend"):
+        command = getattr(import_module(f"nsys_llm.run.{given['recipe']}"), given["recipe"])
+        outcome: RunOutcome = command(given, console)
+        return outcome
     if given["recipe"] == "mcp":
         try:
             from nsys_llm.run.agent_server import serve

@@ -327,12 +327,7 @@ def rank_axes(
         tables: `files` of the run.
     """
     files = {row["File"]: row for row in records(tables["files"].reset_index())}
-    axes = {
-        rank.file: _recorded(rank, files[rank.file])
-        if clock is None
-        else _aligned(clock, rank, ranks[0], files[rank.file])
-        for rank in ranks
-    }
+    axes = {rank.file: _axis(clock, rank, ranks[0], files[rank.file]) for rank in ranks}
     if len(ranks) == 1:
         # There is nothing to compare it with.
         axes = {file: replace(axis, says="") for file, axis in axes.items()}
@@ -343,27 +338,22 @@ def rank_axes(
     return {file: replace(axis, zero_ns=begins[axis.name]) for file, axis in axes.items()}
 
 
-def _recorded(rank: Rank, row: Mapping[str, Any]) -> Axis:
-    """Return the axis by the clock that the profile itself records."""
-    if row["clock_offset_ns"] is None:
-        return Axis(f"{rank.key.side}:{rank.key.path}", "clock of its own", 0, _AS_RECORDED)
-    return Axis(rank.key.side, _recorded_says(row), int(row["clock_offset_ns"]), _AS_RECORDED)
-
-
-def _recorded_says(row: Mapping[str, Any]) -> str:
-    return "clock as exact as NTP" if row["clock_source"] == _ONLY_NTP else ""
-
-
-def _aligned(clock: JobClock, rank: Rank, first: Rank, row: Mapping[str, Any]) -> Axis:
-    """Return the axis by the collectives that the rank takes part in, if it does."""
+def _axis(clock: JobClock | None, rank: Rank, first: Rank, row: Mapping[str, Any]) -> Axis:
+    """Return the axis by the collectives that a rank takes part in, else by its profile's clock."""
+    offset_ns = row["clock_offset_ns"]
+    own = Axis(f"{rank.key.side}:{rank.key.path}", "clock of its own", 0, _AS_RECORDED)
+    recorded_says = "clock as exact as NTP" if row["clock_source"] == _ONLY_NTP else ""
+    if clock is None:
+        shifted = Axis(rank.key.side, recorded_says, int(offset_ns or 0), _AS_RECORDED)
+        return own if offset_ns is None else shifted
     matched = clock.collectives
     place = matched.clock_of[rank.key.path]
     fit, source = matched.clocks[place], matched.sources[place]
     if source in _NO_CLOCK:
-        return Axis(f"{rank.key.side}:{rank.key.path}", "clock of its own", 0, _AS_RECORDED)
+        return own
     says = f"clock within {format_ns(fit.residual_ns)}" if fit.residual_ns else ""
     if fit.root != matched.clocks[matched.clock_of[first.key.path]].root:
         # No collective links it with the first rank.
-        says = _recorded_says(row)
-    name = "" if row["clock_offset_ns"] is not None else f"{fit.root}"
+        says = recorded_says
+    name = "" if offset_ns is not None else f"{fit.root}"
     return Axis(name, says, matched.coarse_ns[place], fit.line)

@@ -231,11 +231,7 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
 
 
 def _of_part(result: Result, what: str) -> tuple[Result, str]:
-    """Return the result that has a table, and its name; the recipe may be left out if one has it.
-
-    Raises:
-        UsageError: None has it, or several have.
-    """
+    """Return the result that has a table, and its name; without a recipe, if only one has it."""
     recipe, _, name = what.rpartition("/")
     if recipe:
         if recipe not in result.parts:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -66,38 +67,34 @@ METRICS: Final = tuple(
 )
 
 
-def _columns(*columns: tuple[str, str, str | None, str]) -> tuple[Column, ...]:
-    """Return columns that may be null: name, type, unit, meaning."""
-    return tuple(Column(name, dtype, text, True, unit) for name, dtype, unit, text in columns)
-
-
+_column: Final = partial(Column, nullable=True)
 TABLE: Final = TableWrite(
     "trend",
     "one run, the newest last",
     (
         Column("run", "string", "Name of its folder.", False),
-        *_columns(
-            ("version", "string", None, "Package version that wrote the result."),
-            ("not_comparable", "string", None, "Why it is not compared with the newest."),
-            ("unit", "string", None, "What a step is; run if no steps are known."),
-            ("gpus_n", "int64", "count", "GPUs."),
-            ("steps_n", "int64", "count", "Full steps of all GPUs."),
-            *((name, "float64", "ns", meaning) for name, meaning in _TIMES.items()),
-            ("first_finding", "string", None, "Title of the first finding on time."),
-            ("first_gain_pct", "float64", "%", "What it could gain."),
-            ("steps", "string", None, "Steps that it concerns. Null for all."),
-            ("band_n", "int64", "count", "Earlier runs in its noise band."),
-            ("mean_ns", "float64", "ns", "Mean step of those."),
-            ("band_low_ns", "float64", "ns", "95 % of further runs like those are above this."),
-            (
-                "band_high_ns",
-                "float64",
-                "ns",
-                "And below this. Null with fewer than 3 earlier runs.",
-            ),
-            ("change_pct", "float64", "%", "How much longer its step is than mean_ns."),
-            ("verdict", "string", None, "FASTER, SLOWER, SAME, or UNCERTAIN without a band."),
+        _column("version", "string", "Package version that wrote the result."),
+        _column("not_comparable", "string", "Why it is not compared with the newest."),
+        _column("unit", "string", "What a step is; run if no steps are known."),
+        _column("gpus_n", "int64", "GPUs.", unit="count"),
+        _column("steps_n", "int64", "Full steps of all GPUs.", unit="count"),
+        *(_column(name, "float64", text, unit="ns") for name, text in _TIMES.items()),
+        _column("first_finding", "string", "Title of the first finding on time."),
+        _column("first_gain_pct", "float64", "What it could gain.", unit="%"),
+        _column("steps", "string", "Steps that it concerns. Null for all."),
+        _column("band_n", "int64", "Earlier runs in its noise band.", unit="count"),
+        _column("mean_ns", "float64", "Mean step of those.", unit="ns"),
+        _column(
+            "band_low_ns", "float64", "95 % of further runs like those are above this.", unit="ns"
         ),
+        _column(
+            "band_high_ns",
+            "float64",
+            "And below this. Null with fewer than 3 earlier runs.",
+            unit="ns",
+        ),
+        _column("change_pct", "float64", "How much longer its step is than mean_ns.", unit="%"),
+        _column("verdict", "string", "FASTER, SLOWER, SAME, or UNCERTAIN without a band."),
     ),
 )
 
@@ -196,12 +193,7 @@ def _table(results: Sequence[Result], last_n: int) -> dict[str, list[Any]]:
 
 
 def _read(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a result says by itself, and of what kind it is.
-
-    Raises:
-        UsageError: It is none of an overview, or has no GPU.
-        OutputError: It is damaged.
-    """
+    """Return what a result says by itself, and of what kind it is; see `trend`."""
     try:
         return _row(result), _kind(result)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -240,11 +232,7 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def _sum_ns(ranks: pd.DataFrame, column: str) -> float:
-    """Return a time of all GPUs in ns.
-
-    Raises:
-        ValueError: One is negative, or longer than a clock counts.
-    """
+    """Return a time of all GPUs in ns; a ValueError where one is negative, or beyond any clock."""
     times_ns = ranks[column].astype(float)
     if not times_ns.between(0, _MOST_NS).all():
         raise ValueError(f"{column}: no time")

@@ -231,7 +231,8 @@ class _Drawn:
         if first:
             low = min(self.begin[row] for row in first)
             high = max(self.begin[row] + self.length[row] for row in first)
-            frames.append(_frame(low, high, self.lane[first[0]]))
+            lane = self.lane[first[0]]
+            frames.append({**_FRAME, "x0": low, "x1": high, "y0": lane - 0.5, "y1": lane + 0.5})
             longest = max(first, key=lambda row: self.length[row])
             title = shortened(unquoted(self.label[longest] or ""), _TITLE_LENGTH)
             middle = self.begin[longest] + self.length[longest] / 2
@@ -254,19 +255,12 @@ _NUMBER: Final = {
     "yanchor": "bottom",
     "font": {"size": 10, "color": _OTHER_COLOR},
 }
-
-
-def _frame(low: Any, high: Any, lane: int) -> axes.Plot:
-    return {
-        "type": "rect",
-        "x0": low,
-        "x1": high,
-        "y0": lane - 0.5,
-        "y1": lane + 0.5,
-        "line": {"color": _FIRST_COLOR, "width": 1.5},
-        "fillcolor": _FIRST_FILL,
-        "layer": "below",
-    }
+_FRAME: Final = {
+    "type": "rect",
+    "line": {"color": _FIRST_COLOR, "width": 1.5},
+    "fillcolor": _FIRST_FILL,
+    "layer": "below",
+}
 
 
 def _first_note(text: str, middle: Any, lane: int, along: float) -> axes.Plot:
