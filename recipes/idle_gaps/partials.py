@@ -13,7 +13,7 @@ from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.wall import idle_details
-from nsys_llm.trace.host_part import HostPart
+from nsys_llm.trace.steps import HostPart
 from nsys_llm.trace.wall import WallDetails, Walls
 
 from .per_rank.gap_rows import GapRow

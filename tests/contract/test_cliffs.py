@@ -19,8 +19,8 @@ from nsys_llm.facts.host.places import OTHER_RANGES
 from nsys_llm.facts.nvtx import nvtx_tree
 from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.job.collectives import matching
-from nsys_llm.numeric import rank_tests
 from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.two_samples import compare_ranks
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.llm_overview.tables.views import GpuLane, chosen_gpus
 from nsys_llm.recipes.nvtx_phase_attribution.per_rank.range_paths import Paths, rolled_up
@@ -356,7 +356,7 @@ def test_the_kernels_of_two_runs_are_tested_together():
     ]
     sys.setprofile(lambda _, event, __: calls.append(event) if event.endswith("call") else None)
     try:
-        p_value = rank_tests.compare_ranks(*sides, names_n)
+        p_value = compare_ranks(*sides, names_n)
     finally:
         sys.setprofile(None)
     assert np.unique(p_value).size == 1

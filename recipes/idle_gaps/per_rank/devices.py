@@ -10,13 +10,13 @@ from nsys_llm.facts.device.host_timeline import HostTimeline
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.intervals import (
     IntArray,
+    bin_edges,
     bounds,
     covered_ns,
     intersect_intervals,
     merged_unions,
     total_length_ns,
 )
-from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
 

@@ -23,7 +23,7 @@ from nsys_llm.job.collectives.profiler import (
 )
 from nsys_llm.job.collectives.waits import member_waits
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.merging import merged
+from nsys_llm.numeric.stacking import merged
 from nsys_llm.report.columns import Columns, taken
 
 from .kernels import by_change

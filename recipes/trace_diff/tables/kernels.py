@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.effects import split_change
-from nsys_llm.numeric.rank_tests import adjusted, compare_ranks
+from nsys_llm.numeric.two_samples import adjusted, compare_ranks
 from nsys_llm.report.columns import Columns, percent, sorted_columns
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.communication import is_communication

@@ -7,8 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from nsys_llm.capture.runs import members_of, profiles_beside, without_earlier_runs
-from nsys_llm.capture.segments import FoundSegments, find_segments
+from nsys_llm.capture.runs import (
+    FoundSegments,
+    find_segments,
+    members_of,
+    profiles_beside,
+    without_earlier_runs,
+)
 from nsys_llm.core.console import Console
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.job.common_step import with_agreed_warmup

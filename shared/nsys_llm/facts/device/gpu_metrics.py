@@ -12,7 +12,7 @@ from nsys_llm.facts.device.gpus import GpuLink, gpu_links
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.gpu_metrics import is_percent
+from nsys_llm.taxonomy.gpus import is_percent
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: The low bits of a metric's type id are the number of its GPU.

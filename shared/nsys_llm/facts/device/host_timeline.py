@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.api_classes import APPLICATION, COLD_START_KINDS, classify_api
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
 from nsys_llm.taxonomy.idle_causes import (
     BACK_PRESSURE,
@@ -35,8 +35,7 @@ from nsys_llm.taxonomy.idle_causes import (
     START_UP,
     call_cause,
 )
-from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
-from nsys_llm.trace.launch_clocks import early_starts
+from nsys_llm.trace.attribution import early_starts
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: Calls that are summed up together, for gaps that hold many.
@@ -68,7 +67,7 @@ class HostTimeline:
         start_up: When the program started up: likewise, disjoint from all of these.
         driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
-            `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
+            `nsys_llm.trace.attribution`; 0 where nothing shows it.
     """
 
     calls: ThreadCalls

@@ -24,7 +24,9 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.host_part import (
+from nsys_llm.trace.ranges import PUSH_POP
+from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
+from nsys_llm.trace.steps import (
     CUDA_CALL,
     INTERPRETER_LOCK,
     OFF_CORE,
@@ -32,8 +34,6 @@ from nsys_llm.trace.host_part import (
     RUNNING,
     UNKNOWN,
 )
-from nsys_llm.trace.ranges import PUSH_POP
-from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
 
 #: What a thread does in no call.
 DOING: Final = (UNKNOWN, OFF_CORE, RUNNING)

@@ -32,7 +32,7 @@ from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_n
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.taxonomy.phase_maps import PhaseMap, phase_map
-from nsys_llm.trace.capture_edges import launched_before
+from nsys_llm.trace.attribution import launched_before
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.filters import FoundSteps
 from nsys_llm.trace.graph_nodes import is_graph_node

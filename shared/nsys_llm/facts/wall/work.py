@@ -11,8 +11,7 @@ from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.wall.layers import WallLayers
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import distinct, distinct_rows, exact_sums
-from nsys_llm.numeric.intervals import IntArray, covered_in
-from nsys_llm.numeric.time_bins import bin_edges
+from nsys_llm.numeric.intervals import IntArray, bin_edges, covered_in
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.kernel_launches import GEOMETRY
