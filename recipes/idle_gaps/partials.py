@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nsys_llm.capture.unrecorded import LostWork
-from nsys_llm.facts.device.gap_sums import GapSums
+from nsys_llm.facts.device.idle_split import GapSums
 from nsys_llm.job.partial import Partial
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Spread

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.device.gpus import gpu_links, gpu_value
 from nsys_llm.facts.device.overlap import Spans, longest_ns
-from nsys_llm.facts.wall.load import load_spans
+from nsys_llm.facts.wall.layers import load_spans
 from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import (

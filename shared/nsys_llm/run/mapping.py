@@ -16,7 +16,7 @@ from nsys_llm.capture.runs import (
 )
 from nsys_llm.core.console import Console
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
-from nsys_llm.job.common_step import with_agreed_warmup
+from nsys_llm.job.job_steps import with_agreed_warmup
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
 from nsys_llm.profile.segments import SEGMENTS

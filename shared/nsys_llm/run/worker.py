@@ -14,7 +14,7 @@ import numpy as np
 from nsys_llm.capture.profile_statements import profile_statements
 from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
-from nsys_llm.facts.nvtx.phase_filter import find_phase
+from nsys_llm.facts.nvtx.phase_times import find_phase
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.finder import found_steps
 from nsys_llm.facts.wall.split import map_wall

@@ -11,7 +11,7 @@ import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
-from nsys_llm.facts.timeline.states import host_tracks
+from nsys_llm.facts.timeline.rank_timeline import host_tracks
 from nsys_llm.facts.timeline.step_lanes import LaneInputs, LaneWindow, rank_lanes
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.idle_gaps.findings.answer import answer

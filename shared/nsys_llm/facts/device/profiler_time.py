@@ -171,7 +171,6 @@ def held_idle(held: IntArray, busy: IntArray) -> IntArray:
     Between the device's first operation and its last: shape (n, 2), sorted and disjoint.
 
     Args:
-        held: When it held calls, `HeldCalls.spans` or some of them.
         busy: When the device ran anything: shape (m, 2), sorted and disjoint.
     """
     if not len(held) or not len(busy):

@@ -9,14 +9,15 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.host.exposed import Exposed, exposed_stretches
 from nsys_llm.facts.host.places import PARTS, Places
 from nsys_llm.facts.host.states import (
     DOING,
     STATES,
     THREAD_BITS,
+    Exposed,
     StatePieces,
     ThreadStates,
+    exposed_stretches,
     has_host_records,
 )
 from nsys_llm.facts.rank_view import RankView

@@ -99,7 +99,6 @@ def _open(spans: IntArray, at_ns: IntArray) -> IntArray:
 
     Args:
         spans: Shape (columns, n), begins ascending, of equal ones the outer first; none is empty.
-        at_ns: Shape (k,).
 
     Returns:
         Shape (columns, k); of none the begin is NULL_INT, the rest 0.

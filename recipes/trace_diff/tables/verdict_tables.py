@@ -1,85 +1,90 @@
-"""Tables of the wall-clock time of a step: verdict, where it changed, slow steps, the host."""
+"""Tables of the verdict: its row, where a step changed, slow steps, and what gates say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.numeric.by_key import ByKey
-from nsys_llm.numeric.grouping import positions
+from nsys_llm.manifest.declared import Metric
+from nsys_llm.manifest.gates import (
+    FAIL,
+    NOT_COMPARABLE,
+    PASS,
+    PROBABLY_FAIL,
+    Gate,
+    Judgement,
+    judge,
+)
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.when import STEADY, courses, level_words
-from nsys_llm.report.columns import Columns, sorted_columns
+from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, STEP_CLASSES, WAITING
 from nsys_llm.trace.rank_sets import COMPARED
 
 from .chosen_steps import Chosen
 from .comparability import STEP
-from .kernels import compared, ratio
-from .runs import KernelSide, Runs, kernel_side
-from .step_splits import GpuSteps, Mask, Part, Split, mean_split, total
-from .step_verdict import CHANGED, FASTER, SLOWER, UNCERTAIN, Figure, StepVerdict
+from .metrics import EQUAL, SLOW_STEPS, TESTED, MetricChange, Metrics, shown, value_columns
+from .step_splits import Mask, Part, Split, mean_split, total
+from .step_verdict import CHANGED, FASTER, MIXED, PROBABLY, SLOWER, UNCERTAIN, StepVerdict
 
-#: Kinds of what the host does.
-CALL: Final = "call"
-RANGE: Final = "range"
 #: Part of the change that steps without it may have.
 _USUAL: Final = 0.25
-#: The host's clock counts nanoseconds.
-_TICK_NS: Final = 1
+_SLOW: Final = ("run", "rank", "device_id", "slow_n", "steps_n", "usual_ns", "excess_ns",
+                "wall_class", "detail", "detail_ns", "range", "steps")  # fmt: skip
+_RANGES: Final = ("range", "baseline_ns", "input_ns", "change_ns", "rank", "rank_change_ns")
+#: Steps that are listed.
+_MOST_LISTED: Final = 20
+_HIDDEN: Final = "most steps are slower by more than the limit, the mean of all is not"
+_AS_MEASURED: Final = "as measured; --baselines shows how far equal runs differ"
 
 
 def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
     """Return the row of the table verdict."""
     comparison, figure, looks = verdict.comparison, verdict.figure, verdict.looks
-    before, after = comparison.steps
     difference, order = (looks.difference, looks.order) if looks else (None, None)
+    steps_n = tuple(side.steps_n for side in comparison.steps)
+    pairs: dict[str, Any] = {
+        "ns": figure and figure.step_ns,
+        "slow_n": looks and looks.slow_n,
+        "token_ns": verdict.token_ns,
+        "steps_n": steps_n if figure is None else figure.steps_n,
+        "order_n": order and order.counts,
+    }
     row: dict[str, Any] = {
         "word": verdict.word,
         "word_reason": verdict.word_reason,
         "basis": comparison.kind,
-        "unit": None if comparison.kind is None else comparison.unit,
-        **_pair("_ns", None if figure is None else figure.step_ns),
+        "unit": comparison.kind and comparison.unit,
         "p_value": difference and difference.p_value,
-        **_pair("_slow_n", None if looks is None else looks.slow_n),
-        "slow_p_value": None if looks is None else looks.slow_p,
+        "slow_p_value": looks and looks.slow_p,
         "all_change_pct": verdict.all_pct,
         "covered_pct": comparison.cells.covered_pct if comparison.cells.shares else None,
-        **_pair("_token_ns", verdict.token_ns),
         "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
-        **_pair("_steps_n", (before.steps_n, after.steps_n) if figure is None else figure.steps_n),
         "neighbor_correlation": difference and difference.correlation,
         "longer_probability": order and order.longer,
-        **_pair("_order_n", order.counts if order else None),
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
         "note": comparison.cells.note,
         "since": _since(verdict),
         "reason": comparison.reason,
     }
-    return row if figure is None else row | _figure(figure)
-
-
-def _pair(name: str, values: tuple[float, float] | None) -> dict[str, float | None]:
-    both = (None, None) if values is None else values
-    return {f"{side}{name}": value for side, value in zip(COMPARED, both, strict=True)}
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    (before, after), (program0, program1) = figure.step_ns, figure.program_ns
-    row: dict[str, Any] = {
-        "change_ns": after - before,
-        "change_pct": 100 * (after - before) / before if before else None,
-        "program_change_pct": 100 * (program1 - program0) / program0 if program0 else None,
-    }
-    if figure.interval is not None:
-        row["low_pct"], row["high_pct"] = (100 * end for end in figure.interval)
-    if figure.difference is not None:
-        medians = (float(np.median(side.program_ns[side.kept])) for side in figure.chosen)
-        row |= _pair("_p50_ns", (next(medians), next(medians)))
+    if figure is not None:
+        (before, after), (program0, program1) = figure.step_ns, figure.program_ns
+        row["change_ns"] = after - before
+        row["change_pct"] = 100 * (after - before) / before if before else None
+        row["program_change_pct"] = 100 * (program1 - program0) / program0 if program0 else None
+        if figure.interval is not None:
+            row["low_pct"], row["high_pct"] = (100 * end for end in figure.interval)
+        if figure.difference is not None:
+            pairs["p50_ns"] = [
+                float(np.median(side.program_ns[side.kept])) for side in figure.chosen
+            ]
+    for name, both in pairs.items():
+        row |= {f"{side}_{name}": both and both[at] for at, side in enumerate(COMPARED)}
     return row
 
 
@@ -139,45 +144,6 @@ def _change(sides: Iterable[float]) -> tuple[float, float, float]:
     return before, after, after - before
 
 
-def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
-    """Return the table host: calls and ranges that wait for no GPU, before and after."""
-    parts: list[Columns] = []
-    for kind in (CALL, RANGE):
-        both = [run.part.calls if kind == CALL else run.part.ranges for run in runs.compared]
-        seen = [(some.keys, np.unique(some.counts.group).tolist()) for some in both]
-        names = sorted({of[code] for of, codes in seen for code in codes})
-        before, after = (_host_side(some, names) for some in both)
-        tests = compared(before, after, None, options, _TICK_NS)
-        columns = ("baseline_p50_ns", "input_p50_ns", "p_value", "q_value", "verdict")
-        parts.append(
-            {
-                "kind": np.full(len(names), kind, dtype=object),
-                "name": np.array(names, dtype=object),
-                "baseline_n": before.launches_n,
-                "input_n": after.launches_n,
-                "baseline_total_ns": before.total_ns,
-                "input_total_ns": after.total_ns,
-                "p50_ratio": ratio(before.p50_ns, after.p50_ns),
-                **{name: tests[name] for name in columns},
-            }
-        )
-    joined = {name: np.concatenate([item[name] for item in parts]) for name in parts[0]}
-    return sorted_columns(joined, "kind", "-baseline_total_ns", "name")
-
-
-def _host_side(histogram: ByKey, names: list[str]) -> KernelSide:
-    code = positions(histogram.keys, names)
-    counts = histogram.counts.regrouped(code) if code.size else histogram.counts
-    return kernel_side(counts, counts.moments(len(names)).total)
-
-
-_SLOW: Final = ("run", "rank", "device_id", "slow_n", "steps_n", "usual_ns", "excess_ns",
-                "wall_class", "detail", "detail_ns", "range", "steps")  # fmt: skip
-_RANGES: Final = ("range", "baseline_ns", "input_ns", "change_ns", "rank", "rank_change_ns")
-#: Steps that are listed.
-_MOST_LISTED: Final = 20
-
-
 def slow_step_columns(verdict: StepVerdict) -> Columns:
     """Return the table slow_steps: of each run its GPUs, those that slow steps come from first."""
     rows: list[tuple[Any, ...]] = []
@@ -206,25 +172,20 @@ def _slow_rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
         parts.pop((COMMUNICATION, WAITING), None)
         excess = {part: _excess(ns, is_slow, usual) for part, ns in parts.items()}
         part = max(excess, key=lambda part: excess[part])
-        steps = gpu.steps
+        steps, names = gpu.steps, gpu.walls.ranges
+        # The range of the host in which slow steps have most of their longest pauses.
+        sums = np.bincount(steps.pause_range[is_slow], steps.pause_ns[is_slow], len(names))
+        name = names[int(sums.argmax())]
         listed = ", ".join(map(str, steps.number[is_slow].tolist()[:_MOST_LISTED]))
         yield (
             rank, steps.device_id, int(is_slow.sum()), int(compared.sum()),
             float(steps.wall_ns[usual].mean()), _excess(steps.wall_ns, is_slow, usual),
-            *part, excess[part], _range(gpu, is_slow, chosen.steps.name), listed,
+            *part, excess[part], name if name and name != chosen.steps.name else None, listed,
         )  # fmt: skip
 
 
 def _excess(ns: IntArray, is_slow: Mask, usual: Mask) -> float:
     return float(ns[is_slow].mean() - ns[usual].mean())
-
-
-def _range(gpu: GpuSteps, is_slow: Mask, step: str | None) -> str | None:
-    """Return the range of the host in which slow steps have most of their longest pauses."""
-    names, steps = gpu.walls.ranges, gpu.steps
-    sums = np.bincount(steps.pause_range[is_slow], steps.pause_ns[is_slow], minlength=len(names))
-    name = names[int(sums.argmax())]
-    return name if name and name != step else None
 
 
 def idle_range_columns(verdict: StepVerdict) -> Columns:
@@ -254,3 +215,68 @@ def _by_range(chosen: Chosen) -> dict[str, dict[int, float]]:
             mean_ns = float(ns[codes == code].sum()) / max(int(kept.sum()), 1)
             by_rank[rank] = by_rank.get(rank, 0.0) + mean_ns
     return sums
+
+
+def gate_columns(
+    metrics: Metrics, gates: Sequence[Gate], declared: Sequence[Metric], verdict: StepVerdict
+) -> Columns:
+    """Return the table gates, in the order given."""
+    unit_of = {metric.name: metric.unit for metric in declared}
+    changes = [metrics.of(gate.metric, gate.argument) for gate in gates]
+    judged = [_judged(gate, item, verdict) for gate, item in zip(gates, changes, strict=True)]
+    return {
+        "gate": [gate.text for gate in gates],
+        "result": [item.result for item in judged],
+        "metric": [
+            gate.metric if gate.argument is None else f"{gate.metric}({gate.argument})"
+            for gate in gates
+        ],
+        **value_columns(changes, [unit_of[gate.metric] for gate in gates]),
+        "allowed": [shown(item.allowed) for item in judged],
+        "reason": [item.reason for item in judged],
+    }
+
+
+def _judged(gate: Gate, change: MetricChange, verdict: StepVerdict) -> Judgement:
+    """Return what a gate says: by runs of the baseline if they tell, else by the steps."""
+    if change.reason is not None:
+        return Judgement(NOT_COMPARABLE, None, change.reason)
+    judged = judge(gate, change.before, change.after, change.noise)
+    if judged.result == PASS and _is_hidden(gate, change.noise, verdict):
+        return Judgement(FAIL, judged.allowed, _HIDDEN)
+    if judged.result != FAIL or change.is_beyond:
+        return judged
+    if gate.metric in TESTED:
+        result, reason = _by_steps(gate.metric, verdict)
+    elif change.is_beyond is not None:
+        result, reason = PROBABLY_FAIL, "runs of the baseline differ nearly as much"
+    else:
+        unsure = verdict.word.startswith((UNCERTAIN, PROBABLY)) and change.noise is None
+        result, reason = FAIL, _AS_MEASURED if unsure else None
+    return Judgement(result, judged.allowed, reason)
+
+
+def _is_hidden(gate: Gate, noise: Fraction | None, verdict: StepVerdict) -> bool:
+    """Tell whether typical steps surely pass the limit, which slow ones of the baseline hide."""
+    figure, looks = verdict.figure, verdict.looks
+    if gate.metric not in {*TESTED} - {EQUAL, SLOW_STEPS} or not figure or not looks:
+        return False
+    values = (Fraction(ns) for ns in figure.step_ns)
+    before, after = (10**9 / value if gate.falls else value for value in values)
+    return looks.moved > 0 and judge(gate, before, after, noise).result == FAIL
+
+
+def _by_steps(metric: str, verdict: StepVerdict) -> tuple[str, str | None]:
+    """Return whether steps are worse, or more of them slow, and why that is not sure."""
+    looks = verdict.looks
+    if looks is None or looks.slow_p is None:
+        return PROBABLY_FAIL, "fewer than 5 steps show only a size"
+    is_longer = verdict.word == SLOWER or looks.moved > 0
+    if looks.is_burst if metric == SLOW_STEPS else is_longer:
+        return FAIL, None
+    if metric != SLOW_STEPS and verdict.word == PROBABLY + SLOWER:
+        return PROBABLY_FAIL, None
+    is_less = verdict.figure is not None and verdict.figure.change < 0
+    if metric != EQUAL and (is_less or verdict.word_reason == MIXED or looks.more_slow > 0):
+        return PROBABLY_FAIL, f"above the limit by some slow steps: the verdict is {verdict.word}"
+    return PASS, f"above the limit, which may be chance: the verdict is {verdict.word}"
