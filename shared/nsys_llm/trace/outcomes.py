@@ -118,7 +118,7 @@ class Statement:
     """One thing that a profile holds otherwise than a whole recording of one rank does.
 
     Attributes:
-        kind: What it is; the kinds, and their sentences: `nsys_llm.report.capture_texts`.
+        kind: What it is; the kinds, and their sentences: `nsys_llm.report.run_texts`.
         of_n: How many there are of that in all; None where there is no such number.
         process: Its globalPid; None where it is about the whole profile.
         device_id: The CUDA device; None where it is about all of a process.
