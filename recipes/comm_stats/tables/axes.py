@@ -18,7 +18,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.experts import runs_experts
 from nsys_llm.job.collectives.matched import Sequenced
-from nsys_llm.job.collectives.turns import launched_n
+from nsys_llm.job.collectives.stages import launched_n
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV

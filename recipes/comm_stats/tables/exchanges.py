@@ -13,8 +13,8 @@ import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.job.collectives.experts import UNEVEN, ExpertGroup, find_experts
-from nsys_llm.job.collectives.job_steps import ahead_of_first, window_at
 from nsys_llm.job.collectives.stages import are_unplaced
+from nsys_llm.job.job_steps import ahead_of_first, window_at
 from nsys_llm.numeric.intervals import (
     covered_in,
     merged_unions,

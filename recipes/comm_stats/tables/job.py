@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from nsys_llm.job.collectives.chains import Chain, find_chains
-from nsys_llm.job.collectives.job_steps import JobSteps
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.stages import Stages, find_stages
+from nsys_llm.job.job_steps import JobSteps
 from nsys_llm.job.ranks.peers import COMMON, in_common
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import of_rank

@@ -13,7 +13,7 @@ from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, interpolate
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns
 from nsys_llm.taxonomy.cuda_codes import MoveKind
-from nsys_llm.taxonomy.gpu_peaks import gpu_peak
+from nsys_llm.taxonomy.gpus import gpu_peak
 
 from ..partials import RankRows
 from ..per_rank.memops import MemopRows

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.job.common_step import steps_of_groups
+from nsys_llm.job.job_steps import steps_of_groups
 from nsys_llm.numeric.distributions import Moments, OrderStatistics
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray

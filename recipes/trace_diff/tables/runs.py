@@ -19,7 +19,7 @@ from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import positions, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.merging import merged
+from nsys_llm.numeric.stacking import merged
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import COMPARED

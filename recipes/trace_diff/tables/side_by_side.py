@@ -15,8 +15,8 @@ import pandas as pd
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.grouping import positions
-from nsys_llm.numeric.rank_tests import adjusted, compare_ranks
 from nsys_llm.numeric.tails import ratio
+from nsys_llm.numeric.two_samples import adjusted, compare_ranks
 from nsys_llm.report.columns import Columns, percent, sorted_columns, taken
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification

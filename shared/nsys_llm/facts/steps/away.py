@@ -1,4 +1,4 @@
-"""When a server had no request: its GPUs had nothing to do, whatever its host was called for.
+"""When a rank was away from its work: a server without a request, a program that starts up.
 
 Steps of an engine whose next one holds requests that have just come and none that generates: nobody
 was served in between. Short stretches between steps are the engine's own work: they are longer than
@@ -12,7 +12,7 @@ range of work.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -23,19 +23,36 @@ from nsys_llm.facts.steps.by_range import engine_spans
 from nsys_llm.facts.steps.launched_ops import LaunchedOps
 from nsys_llm.facts.steps.marked_ranges import MarkedRanges
 from nsys_llm.facts.steps.steps import Steps, with_operations
+from nsys_llm.facts.wall.layers import load_spans
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    covered_ns,
+    intersect_intervals,
+    total_length_ns,
+    union_intervals,
+)
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.taxonomy.step_names import holds_every_request, parse_step
+from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.ranges import PUSH_POP
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: A stretch without a request is so many times the median one between two steps.
 TIMES: Final = 5
 #: Ranges in which a host looks for requests.
 _WAITS: Final = re.compile(r"recv|fetch_new|wait|poll|idle|sleep", re.IGNORECASE)
 _NEVER: Final = int(np.iinfo(np.int64).max)
+#: Before a first step that begins in less than this part of the run, nothing starts up; ours.
+_LEAST_PCT: Final = 1
+#: Part of the time before the first step that is known to load, compile or capture; ours.
+_LEAST_KNOWN_PCT: Final = 10
+#: Classes of calls that load code, and that capture or instantiate graphs.
+_CALLS: Final = ("module", "graph")
+#: A launch that takes so long loads or compiles code.
+_SLOW_LAUNCH_NS: Final = 1_000_000
 
 
 def no_work_spans(trace: RankTrace) -> IntArray:
@@ -122,3 +139,52 @@ def _arrivals(names: Sequence[str]) -> npt.NDArray[np.bool_]:
             alone = then_n is not None and then_n <= read_n
             arrives[:, place] = alone or holds_every_request(step.engine), True
     return arrives
+
+
+def start_up_spans(trace: RankTrace, find: Callable[[], Steps | None]) -> IntArray:
+    """Return when a rank started up: from its first operation to its first step.
+
+    Without steps, to the end of the copies that load its model. The profile's clock; shape (1, 2),
+    or (0, 2) where the time before the steps is not known to be a start-up: a prompt that is read
+    before tokens are generated is none.
+
+    Args:
+        find: Returns the steps of the rank; not called where nothing starts up.
+    """
+    nothing, busy = np.empty((0, 2), dtype=np.int64), trace.gpu_busy
+    loads = _loads(trace)
+    signs = np.concatenate([loads, _signs(trace)])
+    if not len(signs) or not len(busy):
+        return nothing
+    steps = find()
+    first_ns, last_ns = int(busy[0, 0]), int(busy[-1, 1])
+    until_ns = int(loads[:, 1].max(initial=first_ns) if steps is None else steps.start_ns[0])
+    span = np.array([[first_ns, until_ns]], dtype=np.int64)
+    if 100 * (until_ns - first_ns) < _LEAST_PCT * (last_ns - first_ns):
+        return nothing
+    known = intersect_intervals(union_intervals(*signs.T), span)
+    enough = 100 * total_length_ns(known) >= _LEAST_KNOWN_PCT * (until_ns - first_ns)
+    return span if enough and until_ns > first_ns else nothing
+
+
+def _loads(trace: RankTrace) -> IntArray:
+    """Return from when to when the model of each device was copied, shape (n, 2)."""
+    loads = (load_spans(trace, device) for device in trace.device_ids)
+    spans = [(int(load[0, 0]), int(load[-1, 1])) for load in loads if len(load)]
+    return np.array(spans, dtype=np.int64).reshape(-1, 2)
+
+
+def _signs(trace: RankTrace) -> IntArray:
+    """Return when code was loaded, a graph captured, or a warm-up ran; shape (n, 2)."""
+    parts = [MarkedRanges.of_rank(trace).warmups_ns()]
+    calls = trace.tables.get("api_calls")
+    if calls is not None and len(calls):
+        ids = distinct(calls["name_id"])
+        kinds = [classify_api(text_of(key, trace.strings)) for key in ids.tolist()]
+        starts, ends = calls["start_ns"], calls["end_ns"]
+        is_sign = np.isin(calls["name_id"], ids[np.isin(kinds, _CALLS)])
+        launches = np.isin(calls["name_id"], ids[np.isin(kinds, LAUNCH_CLASSES)])
+        is_sign |= launches & (ends - starts >= _SLOW_LAUNCH_NS)
+        is_sign &= sane_times(starts, ends)
+        parts.append(np.column_stack((starts[is_sign], ends[is_sign])))
+    return np.concatenate(parts)

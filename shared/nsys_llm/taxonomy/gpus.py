@@ -1,4 +1,4 @@
-"""What a GPU computes and copies at most, by its exact name, as `data/gpu_peaks.json` has it.
+"""What a GPU computes and copies at most, by its exact name (`data/gpu_peaks.json`); its metrics.
 
 Of a slice of one (MIG) it is the part that the slice has of the multiprocessors, and not known
 where these are not: never what the whole GPU does.
@@ -93,3 +93,38 @@ def _peaks() -> Mapping[str, GpuPeak]:
         )
         for row in data_file("gpu_peaks")["gpus"]
     }
+
+
+_PERCENT_END: Final = "%]"
+#: Of peak cycles, warps or throughput, in lower case: spelling changed between releases.
+_IN_PERCENT: Final = frozenset(
+    [
+        "async compute in flight",
+        "compute warps in flight",
+        "dram read throughput",
+        "dram write throughput",
+        "gr active",
+        "nvlink rx requests protocol data",
+        "nvlink rx requests user data",
+        "nvlink rx responses protocol data",
+        "nvlink rx responses user data",
+        "nvlink tx requests protocol data",
+        "nvlink tx requests user data",
+        "nvlink tx responses protocol data",
+        "nvlink tx responses user data",
+        "pcie rx throughput",
+        "pcie tx throughput",
+        "pixel warps in flight",
+        "sm active",
+        "sm issue",
+        "sync compute in flight",
+        "tensor active",
+        "unallocated warps in active sms",
+        "vertex/tess/geometry warps in flight",
+    ]
+)
+
+
+def is_percent(metric: str) -> bool:
+    """Tell whether a metric is in percent; one whose unit nothing tells is not."""
+    return metric.endswith(_PERCENT_END) or metric.lower() in _IN_PERCENT

@@ -1,4 +1,4 @@
-"""Replays of the job: as it was, with usual lags, with something different, and their paths."""
+"""Replays of the job: the graphs of ranks joined at their collectives, run with something else."""
 
 from __future__ import annotations
 
@@ -8,23 +8,131 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.job.meetings import Job, Meetings, RankRows
+from nsys_llm.critical_path.path import classes
 from nsys_llm.critical_path.path.ops import Bools
-from nsys_llm.critical_path.replay.condensed import DOUBT
+from nsys_llm.critical_path.replay.condensed import DOUBT, USUAL
 from nsys_llm.critical_path.replay.skeleton import NEVER
-from nsys_llm.critical_path.replay.solve import Clamps, beyond_others, longest
+from nsys_llm.critical_path.replay.solve import Clamps, Levels, beyond_others, levels, longest
 from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, ReplayChange
 from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray
 
-from ..partials import USUAL
-from .job import Job
-from .job_graph import JobGraph, job_graph
-from .meetings import Meetings, RankRows
-
 #: Lateness that is so many times the usual distance from its median is no jitter; of a normal
 #: distribution 1 in 400.
 _FAR: Final = 4.5
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """Nodes of all ranks, one after the other, and of each collective; times of ranks' own clocks.
+
+    Attributes:
+        kept: For each rank, shape (its edges,): not the lengths of members that are matched.
+        base_ns: Shape (nodes,), see `Skeleton`; collectives last, on the common clock.
+        source: Shape (edges,): those of ranks, then from members to collectives, then back.
+        first_node: Shape (ranks + 1,), where the nodes of each rank begin.
+        clock_ns: Shape (nodes,), what takes each rank's clock to the common one.
+        back_ns: Shape (arrivals,), of each edge to a collective what takes the rank's clock to the
+            common one; the same edges in the same order lead back from it.
+        transfer_ns: Shape (arrivals,), from the last arrival to the member's end.
+        rank_of: Shape (arrivals,), position of the rank.
+        begun: Nodes of the begins of threads' first calls.
+    """
+
+    rows: RankRows
+    kept: tuple[Bools, ...]
+    base_ns: IntArray
+    source: IntArray
+    target: IntArray
+    first_node: IntArray
+    clock_ns: IntArray
+    back_ns: IntArray
+    transfer_ns: IntArray
+    rank_of: IntArray
+    begun: IntArray
+    order: Levels
+
+    def bases_ns(self, host: Sequence[float]) -> IntArray:
+        """Return the times of nodes that nothing precedes, shape (nodes, columns).
+
+        Args:
+            host: Of each column, how many times as long the host takes: until each thread's first
+                call, too, from when the first of all threads has its own.
+        """
+        bases = np.repeat(self.base_ns[:, None], len(host), axis=1)
+        if self.begun.size:
+            common_ns = self.base_ns[self.begun] + self.clock_ns[self.begun]
+            later_ns = common_ns - common_ns.min()
+            for column, factor in enumerate(host):
+                bases[self.begun, column] += np.rint((factor - 1.0) * later_ns).astype(np.int64)
+        return bases
+
+    def weights(self, name: str, transfer: float) -> IntArray:
+        """Return the weights of all edges under a change; of a rank that lacks it, unchanged."""
+        parts = []
+        for (_, budget), kept in zip(self.rows, self.kept, strict=True):
+            column = budget.replay.ns[kept, budget.replay.column(name)]
+            # What is not there is the least that fits into what travels.
+            absent = column == np.iinfo(column.dtype).min
+            parts.append(np.where(absent, NEVER, column.astype(np.int64)))
+        transfer_ns = np.rint(self.transfer_ns * transfer).astype(np.int64)
+        return np.concatenate([*parts, self.back_ns, transfer_ns - self.back_ns])
+
+    def codes(self, name: str) -> Any:
+        """Return what most of each edge is under a change, see `RankReplay`."""
+        parts = []
+        for (_, budget), kept in zip(self.rows, self.kept, strict=True):
+            parts.append(budget.replay.code[kept, budget.replay.column(name)])
+        n = self.back_ns.size
+        return np.concatenate([*parts, np.full(2 * n, classes.TRANSFER, dtype=np.uint8)])
+
+
+def job_graph(rows: RankRows, meetings: Meetings) -> JobGraph:
+    """Join the graphs of ranks at their collectives."""
+    first_node = np.cumsum([0, *(budget.replay.base_ns.size for _, budget in rows)])
+    sources, targets, kept, arrivals = [], [], [], []
+    for place, (_, budget) in enumerate(rows):
+        graph, forest, at = budget.replay, budget.forest, first_node[place]
+        met = meetings.of_member[place]
+        members = np.flatnonzero(met >= 0)
+        end = graph.member_end[members]
+        back = meetings.starts_ns[place][members] - forest.members.start_ns[members]
+        transfer = forest.members.end_ns[members] + back - meetings.last_ns[met[members]]
+        rank = np.full(members.size, place)
+        start = graph.member_start[members]
+        arrivals.append(np.stack((start + at, end + at, met[members], back, transfer, rank)))
+        is_met = np.zeros(graph.base_ns.size, dtype=bool)
+        is_met[end] = True
+        kept.append(~is_met[graph.target])
+        sources.append(graph.source[kept[-1]] + at)
+        targets.append(graph.target[kept[-1]] + at)
+    start, end, met, back, transfer, rank = np.concatenate(arrivals, axis=1)
+    nodes_n, met_n = int(first_node[-1]), meetings.last_ns.size
+    source = np.concatenate([*sources, start, nodes_n + met])
+    target = np.concatenate([*targets, nodes_n + met, end])
+    base = [budget.replay.base_ns for _, budget in rows]
+    zero = np.zeros(1, dtype=np.int64)
+    clock = [meetings.common_ns(rank, zero)[0] for rank, _ in rows] + [0]
+    return JobGraph(
+        rows=rows,
+        kept=tuple(kept),
+        base_ns=np.concatenate([*base, np.full(met_n, NEVER)]),
+        source=source,
+        target=target,
+        first_node=first_node,
+        clock_ns=np.repeat(clock, [*np.diff(first_node), met_n]),
+        back_ns=back,
+        transfer_ns=transfer,
+        rank_of=rank,
+        begun=np.concatenate(
+            [
+                budget.replay.begun + at
+                for (_, budget), at in zip(rows, first_node[:-1], strict=True)
+            ]
+        ),
+        order=levels(nodes_n + met_n, source, target),
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +221,6 @@ def _jitter(late_ns: IntArray, met: IntArray, step: IntArray) -> IntArray:
     """Return how a rank's lateness varies by chance: from step to step, what is far more left out.
 
     Args:
-        late_ns: Shape (n,), at collectives.
         step: Shape (n,), in which step; those of other steps at the same place in it are alike.
     """
     order = np.lexsort((met, step))
@@ -174,7 +281,7 @@ def new_path(
     times = replays.at_ns[:, column] + replays.graph.clock_ns
     at_ns, source = times.data, replays.graph.source.data
     steps = replays.edge_ns[: last + 2, column].tolist()
-    time_ns, certain_ns, doubt, step = [0] * len(CLASS_NAMES), 0, False, last
+    time_ns, certain_ns, doubt, step = [0] * len(classes.CLASS_NAMES), 0, False, last
     node, begin_ns = int(replays.last[last, column]), steps[first]
     while node >= 0 and at_ns[node] > begin_ns and edge_of[node] >= 0:
         while at_ns[node] <= steps[step]:

@@ -8,15 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.critical_path.job.meetings import Job, Meetings, RankRows
 from nsys_llm.critical_path.path.blocks import Charge, unrecorded
 from nsys_llm.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
 from nsys_llm.critical_path.path.forest import PathForest
 from nsys_llm.critical_path.path.ops import Bools
-from nsys_llm.critical_path.path.visits import Positions, crossed
+from nsys_llm.critical_path.path.outline import WalkPositions, crossed
 from nsys_llm.numeric.intervals import IntArray
-
-from .job import Job
-from .meetings import Meetings, RankRows
 
 #: The rank of time that no rank has.
 NO_RANK: Final = -1
@@ -190,7 +188,9 @@ def _trail_of(
     rank, back = legs.rank[leg], legs.back_ns[leg]
     top, bottom, inferred = _of_visits(of_ranks, rank, visited)
     counts = np.bincount(leg, minlength=legs.walk.size)
-    at = Positions.of(legs.walk, counts, legs.left_ns, legs.joined_ns, top - back, bottom - back)
+    at = WalkPositions.of(
+        legs.walk, counts, legs.left_ns, legs.joined_ns, top - back, bottom - back
+    )
     doubts = _doubts(meetings, legs, leg, inferred)
     low = until_ns[leg] + back
     columns = legs.walk[leg], rank, visited, at.high_ns + back, low, back, doubts.on_visit
@@ -230,12 +230,7 @@ class _Doubts:
 
 
 def _doubts(meetings: Meetings, legs: Legs, leg: IntArray, inferred: Bools) -> _Doubts:
-    """Return where inferred edges were crossed.
-
-    Args:
-        leg: Shape (visits,), the leg of each.
-        inferred: Shape (visits,), whether a segment has an inferred edge.
-    """
+    """Return where inferred edges were crossed."""
     unclear = (legs.met >= 0) & (np.append(meetings.is_clear, 1)[legs.met] == 0)
     places = np.arange(legs.walk.size)
     joined, visits = legs.first + places, np.arange(leg.size) + leg + 1
@@ -253,17 +248,12 @@ def _others(
     rows: RankRows,
     meetings: Meetings,
     legs: Legs,
-    at: Positions,
+    at: WalkPositions,
     until_ns: IntArray,
     visits_n: IntArray,
     doubts: _Doubts,
 ) -> tuple[IntArray, tuple[Charge, ...]]:
-    """Return what is charged outside of segments: transfer, and what is not recorded.
-
-    Args:
-        until_ns: Shape (legs,), where the walk of each ends.
-        visits_n: Shape (legs,).
-    """
+    """Return what is charged outside of segments: transfer, and what is not recorded."""
     begin_ns = np.maximum(np.append(meetings.last_ns, 0)[legs.met], until_ns)
     moved = np.flatnonzero((legs.met >= 0) & (at.left_ns > begin_ns))
     is_last = np.append(legs.walk[1:] != legs.walk[:-1], True)[: legs.walk.size]

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.critical_path.job.walk import Trail
 from nsys_llm.critical_path.path.blocks import HOST, Charge
 from nsys_llm.critical_path.path.classes import (
     LAUNCH_LATENCY,
@@ -19,8 +20,6 @@ from nsys_llm.critical_path.path.forest import PathForest
 from nsys_llm.critical_path.path.ops import Bools
 from nsys_llm.numeric.grouping import distinct_rows, exact_sums, positions
 from nsys_llm.numeric.intervals import IntArray
-
-from .job_walk import Trail
 
 #: So many stretches at a time stay small beside the partial.
 _BLOCK: Final = 1 << 19
