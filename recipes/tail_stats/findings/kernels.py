@@ -62,11 +62,7 @@ class SlowLaunches:
 
 
 def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> list[SlowLaunches]:
-    """Return one a configuration that has slow launches, the largest gain first.
-
-    Args:
-        named: Ranks that other findings are about.
-    """
+    """Return one a configuration that has slow launches, the largest gain first."""
     tails = tables["tails"]
     modes = {(row["name"], row["config"]) for row in records(tails[tails["second_mode"]])}
     rows = tables["rank_tails"]
@@ -201,11 +197,7 @@ def _listed(tables: Tables, row: Record) -> list[Record]:
 
 
 def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
-    """Return one finding a GPU and set of ranks, about the costliest of its bursts.
-
-    Args:
-        named: GPUs that other findings are about.
-    """
+    """Return one finding a GPU and set of ranks, about the costliest of its bursts."""
     rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
     by_place = grouped(rows, "ranks", "rank", "device_id")
     found = [_burst(tables, alike) for alike in by_place.values()]

@@ -153,13 +153,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Metrics:
-    """All that metrics are computed from.
-
-    Attributes:
-        collectives: Waiting and transfer of each, by side.
-        classes: What each shown kernel name says.
-        comparison: What the runs are compared by.
-    """
+    """All that metrics are computed from."""
 
     runs: Runs
     collectives: Mapping[str, RunCollectives]

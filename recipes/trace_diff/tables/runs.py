@@ -60,10 +60,8 @@ class RunSums:
     """One run, and sums over all of its ranks and devices.
 
     Attributes:
-        part: What its ranks were reduced to together.
         ranks: Those with GPU work, in order of number.
         others: Reports without GPU work, and those that could not be read.
-        gpus: Names of the GPUs that its reports tell of.
         launches_n: Kernels that start in the windows.
         whole_graphs_n: CUDA graphs that were traced as a whole, so that their kernels are not seen.
     """

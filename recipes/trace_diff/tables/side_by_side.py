@@ -65,10 +65,8 @@ def kernel_columns(
     """Return the table kernels, by name over all ranks, largest change first as it is compared.
 
     Args:
-        classes: What each shown name says.
         unit: What a step is: step, layer, graph, period.
         full: Kernels of the steps that are compared; None where no steps are, but sums.
-        options: alpha and min_effect.
     """
     names = runs.names
     before, after = (run.kernels(names) for run in runs.compared)
@@ -139,7 +137,6 @@ def compared(
     """Return medians of each kernel, configuration, call or range, and whether they differ.
 
     Args:
-        options: alpha and min_effect.
         noise: How far medians of equal runs differ, percent of the baseline's; NaN: not known.
         tick_ns: A median that moves by no more has not moved.
     """
