@@ -19,7 +19,7 @@ from nsys_llm.manifest.model_config import model_of, read_model
 from nsys_llm.recipes.roofline.analysis import ANALYSIS
 from nsys_llm.recipes.roofline.findings.answer import kernels_bound
 from nsys_llm.recipes.roofline.per_rank.gemms import shape_of
-from nsys_llm.recipes.roofline.tables.gemms import element_bytes, gemm_work, operand_type
+from nsys_llm.recipes.roofline.tables.kernels import element_bytes, gemm_work, operand_type
 from nsys_llm.recipes.roofline.tables.step_work import (
     Batch,
     ModelLayout,

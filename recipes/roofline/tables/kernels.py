@@ -1,4 +1,4 @@
-"""Products by shape against what their GPU can do: the table `gemm_roofline`."""
+"""Kernels against what their GPU can do: products by shape, and categories by its counters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.facts.device.gpus import MetricSums
 from nsys_llm.report.columns import of_rank
+from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.names import decode_nvjet
 from nsys_llm.trace.identity import Rank
 
@@ -39,12 +41,22 @@ _BYTES: Final = {
 _OF_NVJET: Final = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp4_e2m1": "fp4"}
 _WIDER: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 
+#: Fewer samples say nothing, and so do samples that are mostly of other kernels.
+LEAST_SAMPLES: Final = 30
+LEAST_OWN_PCT: Final = 50.0
+_METRICS: Final = {
+    "sm_active_pct": r"SMs? Active\b",
+    "tensor_active_pct": r"Tensor Active\b",
+    "dram_read_pct": r"DRAM Read (?:Throughput|Bandwidth)",
+    "dram_write_pct": r"DRAM Write (?:Throughput|Bandwidth)",
+}
+
 
 def gemm_rows(rows: RankRows, peaks: Sequence[Peaks]) -> list[Row]:
     """Return the rows of `gemm_roofline`, of each rank the longest first."""
     made: list[Row] = []
     for (rank, part), peak in zip(rows, peaks, strict=True):
-        some = [_row(rank, part.gpu.device_id, gemm, peak) for gemm in part.gemms]
+        some = [_gemm_row(rank, part.gpu.device_id, gemm, peak) for gemm in part.gemms]
         made += sorted(some, key=lambda row: (-row["total_ns"], row["kernel"]))
     return made
 
@@ -84,7 +96,7 @@ def gemm_work(
     return flops, batch * (m * k * sizes[0] + k * n * sizes[1] + m * n * sizes[2])
 
 
-def _row(rank: Rank, device_id: int, gemm: GemmShape, peak: Peaks) -> Row:
+def _gemm_row(rank: Rank, device_id: int, gemm: GemmShape, peak: Peaks) -> Row:
     kind, p50_ns = operand_type(gemm.kernel), float(np.median(gemm.times_ns))
     batch, m, n, k = gemm.shape or (None,) * 4
     row: Row = {
@@ -117,3 +129,54 @@ def _row(rank: Rank, device_id: int, gemm: GemmShape, peak: Peaks) -> Row:
         gone = ("mfu_pct", "mbu_pct", "bound") if over == "over_peak" else ("mbu_pct",)
         return row | dict.fromkeys(gone) | {"reason": over}
     return row if row["mfu_pct"] <= 100 else row | {"mfu_pct": 100.0}
+
+
+def category_rows(rows: RankRows, peaks: Sequence[Peaks]) -> list[Row]:
+    """Return the rows of `category_roofline`, of each device the longest sampled first."""
+    rules = rules_for(name for _, part in rows for name in part.kernels)
+    made: list[Row] = []
+    for (rank, part), peak in zip(rows, peaks, strict=True):
+        category = np.array([rules.classify(name).category for name in part.kernels], dtype=object)
+        for device in part.metrics:
+            some = [
+                of_rank(rank)
+                | {"device_id": device.device_id}
+                | _category_row(str(name), np.flatnonzero(category == name), device.metrics, peak)
+                for name in sorted(set(category.tolist()))
+            ]
+            made += sorted(
+                (row for row in some if row["samples_n"]),
+                key=lambda row: (-row["own_ns"], row["category"]),
+            )
+    return made
+
+
+def _category_row(name: str, places: np.ndarray, metrics: Sequence[MetricSums], peak: Peaks) -> Row:
+    values: dict[str, float | None] = dict.fromkeys(_METRICS)
+    samples_n = own_ns = sampled_ns = 0
+    for sums in metrics:
+        column = next((key for key, text in _METRICS.items() if re.match(text, sums.metric)), None)
+        if column is None:
+            continue
+        samples_n, own_ns = int(sums.samples_n[places].sum()), int(sums.own_ns[places].sum())
+        sampled_ns = int(sums.sampled_ns[places].sum())
+        values[column] = int(sums.weighted[places].sum()) / own_ns if own_ns else None
+    own_pct = 100 * own_ns / sampled_ns if sampled_ns else None
+    few, shared = samples_n < LEAST_SAMPLES or own_pct is None, (own_pct or 0) < LEAST_OWN_PCT
+    reason = "few samples" if few else "shared samples" if shared else None
+    if reason is not None:
+        values = dict.fromkeys(_METRICS)
+    read, write = values["dram_read_pct"], values["dram_write_pct"]
+    mbu_pct = None if read is None or write is None or read + write > 100 else read + write
+    rate = peak.bandwidth_bytes_s
+    return {
+        "category": name,
+        "source": "metrics",
+        "samples_n": samples_n,
+        "own_ns": own_ns,
+        "own_pct": own_pct,
+        **values,
+        "mbu_pct": mbu_pct,
+        "gb_s": None if mbu_pct is None or rate is None else mbu_pct * rate / 100 / 1e9,
+        "reason": reason,
+    }
