@@ -12,8 +12,8 @@ from nsys_llm.report.price import LEAST_PCT, price_of, price_words
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.wall_line import wall_lines
+from nsys_llm.taxonomy.api_classes import APPLICATION, COLD_START_KINDS, PROFILER
 from nsys_llm.taxonomy.categories import UNMATCHED
-from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, PROFILER
 from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
 from nsys_llm.view.text import counted, format_bytes, format_ns, format_percent, listed, quoted
 

@@ -15,8 +15,13 @@ from nsys_llm.report.findings import Evidence, Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record, grouped, records
 from nsys_llm.report.walls import Gpu, Walls, span_of
 from nsys_llm.taxonomy.categories import UNMATCHED
-from nsys_llm.taxonomy.fusions import EACH_SHARE, Fusion, load_fusions
-from nsys_llm.taxonomy.kernel_levers import KernelLever, load_kernel_levers
+from nsys_llm.taxonomy.kernel_levers import (
+    EACH_SHARE,
+    Fusion,
+    KernelLever,
+    load_fusions,
+    load_kernel_levers,
+)
 from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
 from nsys_llm.view.text import format_ns, quoted, shortened
 

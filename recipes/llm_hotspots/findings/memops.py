@@ -17,8 +17,7 @@ from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.templates import filled
 from nsys_llm.report.walls import Gpu, Walls, share_of, span_of
 from nsys_llm.taxonomy.advice import advice_on
-from nsys_llm.taxonomy.cuda_codes import MIGRATION
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES, MIGRATION
 from nsys_llm.taxonomy.wall_classes import COPIES
 from nsys_llm.view.text import listed
 

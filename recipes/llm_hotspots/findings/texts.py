@@ -13,9 +13,8 @@ from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.prices.pricing import BOUND_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
-from nsys_llm.taxonomy.fusions import LAYERS_SHARE, LEAST_N
-from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES
+from nsys_llm.taxonomy.kernel_levers import LAYERS_SHARE, LEAST_N, load_kernel_levers
 from nsys_llm.view.text import format_bytes
 
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT

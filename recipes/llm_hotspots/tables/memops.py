@@ -22,7 +22,7 @@ from nsys_llm.report.columns import (
     sorted_columns,
 )
 from nsys_llm.taxonomy.cuda_codes import MoveKind
-from nsys_llm.taxonomy.gpu_peaks import gpu_peak
+from nsys_llm.taxonomy.gpus import gpu_peak
 
 from ..partials import RankRows
 from ..per_rank.memops import ExposedCopies, MemopRows

@@ -24,7 +24,7 @@ from nsys_llm.report.columns import (
 from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import UNMATCHED, Classification, rules_for
-from nsys_llm.taxonomy.fusions import fused_already
+from nsys_llm.taxonomy.kernel_levers import fused_already
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.facts.device.gpu_metrics import MetricSums
+from nsys_llm.facts.device.gpus import MetricSums
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.names import decode_nvjet

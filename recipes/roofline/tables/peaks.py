@@ -11,7 +11,7 @@ from nsys_llm.job.collectives.stages import find_stages
 from nsys_llm.manifest.model_config import ModelConfig
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.taxonomy.gpu_peaks import gpu_peak
+from nsys_llm.taxonomy.gpus import gpu_peak
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankRoofline

@@ -17,10 +17,10 @@ from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of
 from nsys_llm.taxonomy.advice import advice_on
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
-from nsys_llm.trace.host_part import CUDA_CALL
+from nsys_llm.trace.steps import CUDA_CALL
 from nsys_llm.view.text import quoted, ranks_words
 
 from ..tables.tabulation import CLOCKS_APART

@@ -9,7 +9,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_TIME, OURS, Case, Rule, rules_by_id
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.view.text import format_bytes
 
 #: Share of the steps' wall-clock time below which too little of the path is certain; ours.

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.critical_path.job.meetings import Job, Meetings
 from nsys_llm.critical_path.path import classes
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
@@ -15,9 +16,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 from nsys_llm.trace.identity import Rank
 
-from ..partials import DeviceBudget, RankBudget
-from .job import Job
-from .meetings import Meetings, RankRows
+from ..partials import BudgetRows, DeviceBudget, RankBudget
 
 _RUNGS: Final = (
     *("busy_compute_ns", "busy_communication_ns", "busy_copy_ns", "overhead_ns", "idle_ns"),
@@ -47,7 +46,7 @@ class DividedSteps:
         return np.flatnonzero([mark == COUNTED for mark in self.mark])
 
 
-def device_steps(rows: RankRows, meetings: Meetings, job: Job | None) -> list[DividedSteps]:
+def device_steps(rows: BudgetRows, meetings: Meetings, job: Job | None) -> list[DividedSteps]:
     """Return the steps of every device of every rank, in order."""
     steps = []
     for place, (rank, budget) in enumerate(rows):

@@ -33,7 +33,7 @@ from nsys_llm.recipes.roofline.tables.step_work import (
 from nsys_llm.report.building import build_report
 from nsys_llm.report.findings import finding_record
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.taxonomy.gpu_peaks import _peaks, gpu_peak
+from nsys_llm.taxonomy.gpus import _peaks, gpu_peak
 
 #: HBM3 of an H100: 5,120 bits at 2,619 MHz, twice a cycle.
 H100_BYTES_S = 5_120 // 8 * 2_619_000_000 * 2
