@@ -21,7 +21,7 @@ from effort import LONGEST_S, MOST_CPU_S, PROFILES, SLOW, SLOW_FOLDERS, is_night
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_ranks import write_small_ranks
-from title_claims import check_title
+from title_claims import Rows, check_title
 from undrawn.sitecustomize import write_empty
 
 from nsys_llm.report import drawing, report
@@ -50,9 +50,9 @@ def _checked(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
 
     So that no world of any test has a title that is false.
     """
-    every = _priced(findings, tables)
+    every, rows = _priced(findings, tables), Rows(tables)
     for finding in every:
-        check_title(finding_record(finding), tables)
+        check_title(finding_record(finding), rows)
     return every
 
 
