@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import quick_run
 import results
 from effort import LONGEST_S, MOST_CPU_S, PROFILES, SLOW, SLOW_FOLDERS, is_nightly
 from hypothesis import HealthCheck, given, settings
@@ -80,8 +81,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Have temporary files, those of child processes too, in memory where there is room for them.
 
-    On a disk that keeps a journal they take a third of the time.
+    On a disk that keeps a journal they take a third of the time. At night all findings are made.
     """
+    quick_run.findings_at_once = config.getoption("--nightly")
     # A shell has what it starts in the background, and all that this starts, ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and _has_room(MEMORY):
