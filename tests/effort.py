@@ -96,9 +96,12 @@ def nightly_but(cases: Iterable[Any], in_ci: Iterable[Any]) -> list[Any]:
     given = [_values(case) for case in cases]
     assert chosen
     assert set(chosen) <= set(given)
-    return [
-        pytest.param(*case, marks=() if case in chosen else pytest.mark.nightly) for case in given
-    ]
+    return [pytest.param(*case) if case in chosen else at_night(case)[0] for case in given]
+
+
+def at_night(*cases: Any) -> list[Any]:
+    """Return cases as parameters for the night: others of their kind are looked at by day."""
+    return [pytest.param(*_values(case), marks=pytest.mark.nightly) for case in cases]
 
 
 def pairwise(cases: Iterable[Sequence[Any]]) -> list[Any]:

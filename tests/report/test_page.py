@@ -14,7 +14,9 @@ from rendered import Markup, strings_in
 pytestmark = pytest.mark.drawn
 
 
-@pytest.fixture(scope="module", params=["llm_hotspots", "llm_overview"])
+@pytest.fixture(
+    scope="module", params=["llm_hotspots", pytest.param("llm_overview", marks=pytest.mark.slow)]
+)
 def page(request, shared_runs):
     return (shared_runs.run("demo", request.param)[1] / "report.html").read_text("utf-8")
 

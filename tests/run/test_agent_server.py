@@ -278,6 +278,7 @@ def test_names_are_short_and_steer_nothing(tmp_path):
     assert len(row["name"]) == 200
 
 
+@pytest.mark.slow
 def test_whoever_asks_is_told_that_names_are_data(session):
     tools, _, _ = session
     for text in (*(tool.description for tool in tools.values()), SKILL.read_text("utf-8")):

@@ -97,6 +97,7 @@ def test_idle_time_of_a_rank_by_cause(demo, answers):
     assert causes == sorted(causes, key=lambda row: -row["time_ns"])
 
 
+@pytest.mark.slow
 def test_who_waits_for_whom(answers):
     waits, verdicts = answers("Who waits for whom?")
     assert waits[0]["rank"] == 2

@@ -99,6 +99,7 @@ def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(sho
         assert ends[-1] == min(end_ns, high)
 
 
+@pytest.mark.slow
 def test_the_whole_run_is_the_steps_of_each_gpu_without_holes(shown):
     rows, tables, _ = shown
     run = rows[rows["view"] == 0]

@@ -6,6 +6,7 @@ from random import Random
 
 import pandas as pd
 import pytest
+from effort import at_night
 from judgement.jobs import job, layers
 from machine import simulate, write_profiles
 from machine.profile_writer import rank_profile
@@ -198,7 +199,7 @@ def test_samples_deny_a_compilation(tmp_path, frame, cause):
     assert cause != "compilation" or when["place"].iloc[0] == LATE
 
 
-@pytest.mark.parametrize("name", ["save_checkpoint", "gc", "cudaMalloc_v3020"])
+@pytest.mark.parametrize("name", ["save_checkpoint", "cudaMalloc_v3020", *at_night("gc")])
 @pytest.mark.parametrize("own_thread", [False, True])
 def test_the_thread_that_ends_a_pause_is_its_cause(tmp_path, name, own_thread):
     trace, begin = sampled_rank(ranged("wait for data") if not own_thread else [Compute(5 * MS)])
