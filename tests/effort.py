@@ -51,9 +51,10 @@ def over_seeds(
     """Return a decorator: pytest calls a test with `seeds`, so many, and the test runs for each.
 
     For tests of a millisecond: to start a test and to tell of its end takes several. The last
-    seed that is printed is the one that failed.
+    seed that is printed is the one that failed. By day every third block is taken.
     """
     blocks = [all_seeds[at : at + each_n] for at in range(0, len(all_seeds), each_n)]
+    by_day = [(block,) for block in blocks[::3]]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
@@ -70,7 +71,8 @@ def over_seeds(
             ]
         )
         names = [f"{block[0]}-{block[-1]}" for block in blocks]
-        return pytest.mark.parametrize("seeds", blocks, ids=names)(run_all)
+        cases = nightly_but([(block,) for block in blocks], by_day)
+        return pytest.mark.parametrize("seeds", cases, ids=names)(run_all)
 
     return decorate
 
