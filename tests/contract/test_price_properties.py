@@ -163,7 +163,4 @@ def test_what_is_part_of_what_is_little_and_in_no_circle():
     for earlier, join in enumerate(JOINS):
         for later in JOINS[earlier + 1 :]:
             both = join.part in later.wholes and later.part in join.wholes
-            assert not both or (join.part, later.part) in {
-                ("wait", "host"),
-                ("rank", "experts"),
-            }
+            assert not both or (join.part, later.part) in {("wait", "host"), ("rank", "experts")}
