@@ -52,6 +52,9 @@ class RunTables(UserDict[str, Any]):
     def __or__(self, other: Any) -> Any:
         return {**self, **other}
 
+    def __ror__(self, other: Any) -> Any:
+        return {**other, **self}
+
 
 def quick(recipe: str, *words: str | Path) -> RunTables:
     """Return all tables of a run by its command line: reports, and options.

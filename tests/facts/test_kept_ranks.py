@@ -59,7 +59,7 @@ def timeline_of(run, kept):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly("words1", "words2", "words3", "words4")
+@pytest.mark.nightly("words0", "words1", "words2", "words4")
 @pytest.mark.parametrize("words", FILTERS)
 def test_what_filters_leave_out_is_drawn(demo, kept, words):
     run, its = kept_of(demo, *words)

@@ -44,6 +44,7 @@ def times(tables, column="time_ns"):
     return tables["wall"].groupby("wall_class")[column].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gap_ns", "cost_ns"), [(1_500, 2_000), (4_000, 1_000), (1_200, 0)])
 def test_what_is_left_is_the_job_without_the_cost(tmp_path, gap_ns, cost_ns):
     step_ns = KERNELS_N * (KERNEL_NS + gap_ns)

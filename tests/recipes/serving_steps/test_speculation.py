@@ -48,6 +48,7 @@ def truth(run):
     return sum(ratio * n for ratio, n in means) / sum(n for _, n in means) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(6, 1))
 def test_steps_without_drafts_say_how_many_must_be_accepted(seed, tmp_path):
     server = KINDS["both"]

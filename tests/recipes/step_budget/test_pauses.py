@@ -124,6 +124,7 @@ def test_a_kernel_that_ran_before_is_not_compiled(tmp_path):
     assert tables["when"]["cause"].isna().all()
 
 
+@pytest.mark.slow
 def test_collections_at_different_times_cost_the_job_their_union(tmp_path):
     pauses = {(rank, 4 + 3 * rank): ranged("gc") for rank in range(3)}
     tables = when_of(tmp_path, pauses, ranks_n=3)
@@ -152,6 +153,7 @@ def test_one_rank_that_collects_is_named(tmp_path):
     assert finding["title"].endswith("garbage collection (`gc`)")
 
 
+@pytest.mark.slow
 def test_pauses_that_nothing_names_are_in_turns(tmp_path):
     pauses = {(rank, 4 + 3 * rank): [Compute(5 * MS)] for rank in range(3)}
     tables = when_of(tmp_path, pauses, ranks_n=3)
