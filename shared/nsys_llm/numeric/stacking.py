@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
 from itertools import chain
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -39,15 +38,9 @@ def stacked(kind: type[_Rows], parts: Sequence[_Rows]) -> _Rows:
     """
     columns = {
         name: _joined(hint, [getattr(part, name) for part in parts])
-        for name, hint in _hints(kind).items()
+        for name, hint in get_type_hints(kind).items()
     }
     return kind(**columns)
-
-
-@cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    """Return the types of fields: to read them takes longer than to join the rows of a test."""
-    return get_type_hints(kind)
 
 
 def _joined(kind: Any, values: Sequence[Any]) -> Any:
