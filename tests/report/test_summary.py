@@ -97,6 +97,18 @@ def test_the_longest_summary_fits_the_terminal_with_what_stands_below_it(tmp_pat
     assert any(line.endswith(f"and {50 - shown_n} more in the report") for line in lines)
 
 
+def test_the_second_finding_goes_before_a_table(tmp_path):
+    titles = ("A first", "The second", "A third")
+    findings = [replace(FINDING, title=title) for title in titles]
+    answer = f"Most is {quoted(LONG)}. " * 9
+    wall = tuple(f"`host{n}` with a name that is long" for n in range(4))
+    rows = [(f"kernel{n}", "norm", 64, 25_100_000, 374_000.0) for n in range(8)]
+    texts = {"facts": tuple((name, name) for name in wall), "answer": answer}
+    lines = summary(tmp_path, *findings, rows=rows, height=24, width=80, **texts)
+    shown = [title for title in titles if any(line.endswith(title) for line in lines)]
+    assert shown[:2] == list(titles[:2])
+
+
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
     findings = [replace(FINDING, price=price_of(name)) for name in SEVERITIES for _ in range(2)]
     lines = summary(tmp_path, *findings[1:])

@@ -276,7 +276,7 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_communication",
         scope="device",
-        title="{what}: {share_pct} of the time",
+        title="{what}: {share_pct} of the time, waiting included",
         details=f"{_EXPOSED} This includes waiting for other ranks.",
         threshold=f"exposed communication, except between pipeline stages; among ranks that wait "
         f"for each other, the rank with the least; an operation with {100 * MAINLY:g} % of it is "

@@ -116,7 +116,7 @@ def _phases(steps: pd.DataFrame) -> str:
     costs = {phase: steps.loc[steps["phase"] == phase, "cost_ns"] for phase in _PHASES}
     words = [
         f"{format_count(len(some))} {phase}"
-        + (f" {format_ns(some.median())}" if len(some) >= _LEAST_STEPS else "")
+        + (f" (median {format_ns(some.median())})" if len(some) >= _LEAST_STEPS else "")
         for phase, some in costs.items()
         if len(some)
     ]

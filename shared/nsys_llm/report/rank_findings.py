@@ -85,7 +85,7 @@ RULES: Final = {
         _rule(
             id="slow_gpu",
             title="{Gpu} is slow[: compute {more_pct} longer]"
-            "[ for as many requests ({requests_n})]",
+            "[ at the same batch size ({requests_n:request})]",
             recommendation="Check its clocks, temperature, power limit and other processes on "
             "it. Swap the GPU to see whether the slowness moves with it.",
         ),

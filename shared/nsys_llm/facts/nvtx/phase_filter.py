@@ -30,7 +30,7 @@ def find_phase(trace: RankTrace, options: Mapping[str, Any]) -> FoundPhase:
         options: phase, in upper or lower case; phase_map, graph_ranges as for `phase_times`.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
-    piece_phase = ops.names.mapped(phases.phase_of)
+    piece_phase = ops.names.phases(phases)
     owner = owners(ops, piece_phase >= 0)
     codes = codes_of_owners(ops, piece_phase, owner, len(phases.phases))
     names = [phase.casefold() for phase in phases.phases]

@@ -161,7 +161,7 @@ def phase_codes(ops: RangedOps, phases: PhaseMap) -> npt.NDArray[np.int32]:
 
     It is that of the nearest range around the launch that has one.
     """
-    piece_phase = ops.names.mapped(phases.phase_of)
+    piece_phase = ops.names.phases(phases)
     return codes_of_owners(ops, piece_phase, owners(ops, piece_phase >= 0), len(phases.phases))
 
 
