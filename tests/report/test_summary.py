@@ -98,15 +98,14 @@ def test_the_longest_summary_fits_the_terminal_with_what_stands_below_it(tmp_pat
 
 
 def test_the_second_finding_goes_before_a_table(tmp_path):
-    titles = ("A first", "The second", "A third")
-    findings = [replace(FINDING, title=title) for title in titles]
-    answer = f"Most is {quoted(LONG)}. " * 9
-    wall = tuple(f"`host{n}` with a name that is long" for n in range(4))
-    rows = [(f"kernel{n}", "norm", 64, 25_100_000, 374_000.0) for n in range(8)]
-    texts = {"facts": tuple((name, name) for name in wall), "answer": answer}
-    lines = summary(tmp_path, *findings, rows=rows, height=24, width=80, **texts)
-    shown = [title for title in titles if any(line.endswith(title) for line in lines)]
-    assert shown[:2] == list(titles[:2])
+    findings = [replace(FINDING, title=title) for title in ("A first", "The second", "A third")]
+    part = WallPart("GEMM with a name that takes a whole line of the screen", 25.0)
+    wall = (WallLine("", 4, (part,) * 4, (part,) * 4, Bound("GPU-BOUND", "")),)
+    texts = {"answer": f"Most is {quoted(LONG)}. " * 9, "caveats": ("One.",), "wall": wall}
+    text = "\n".join(summary(tmp_path, *findings, height=24, width=80, **texts))
+    assert "A first\n" in text
+    assert "The second\n" in text
+    assert "Top kernels:" not in text
 
 
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
