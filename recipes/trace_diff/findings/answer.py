@@ -78,22 +78,19 @@ def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
         yield f"{capital(verdict['work'])}{share}."
     if verdict["since"]:
         yield f"{capital(verdict['since'])}."
-    if basis := [part for part in (_left_out(verdict), verdict["note"]) if part]:
-        yield f"{capital('; '.join(basis))}."
     if verdict["word"] == NOT_COMPARABLE:
         yield from _side_by_side(clock)
-    elif classes := _classes(clock):
+        return
+    if basis := [part for part in (_left_out(verdict), verdict["note"]) if part]:
+        yield f"{capital('; '.join(basis))}."
+    if classes := _classes(clock):
         yield classes
 
 
 def _left_out(verdict: Record) -> str | None:
     """Say that the times are not the means of all steps; None where they are, or other words do."""
     is_whole = verdict["slow_p_value"] is not None and verdict["slow_p_value"] < BURSTS_ALPHA
-    if (
-        verdict["covered_pct"] is None
-        or is_whole
-        or verdict["word"] in (OTHER_WORK, NOT_COMPARABLE)
-    ):
+    if verdict["covered_pct"] is None or is_whole or verdict["word"] == OTHER_WORK:
         return None
     return texts.EQUAL_WORK.format(
         steps=" and ".join(
