@@ -70,7 +70,7 @@ def _steps(stages: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     step_ns = float(rows["steps_ns"].sum() / rows["steps_n"].sum())
-    return f", {counted(int(rows['steps_n'].max()), 'step')}, {format_ns(step_ns)} a step"
+    return f", {counted(int(rows['steps_n'].max()), 'step')}, mean {format_ns(step_ns)} a step"
 
 
 def _called(pipelines: list[PipelineSums], worst: PipelineSums) -> str:
