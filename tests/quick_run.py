@@ -9,13 +9,13 @@ from typing import Any
 
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
-from nsys_llm.job.common_step import with_agreed_warmup
+from nsys_llm.job.job_steps import with_agreed_warmup
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.report.composite import composed
-from nsys_llm.report.report import all_findings, findings_table
 from nsys_llm.report.run import Run
+from nsys_llm.report.run_findings import all_findings, findings_table
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.parts import overview_options
 from nsys_llm.run.worker import load_analysis, map_profiles

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nsys_llm.capture.unrecorded import LostWork
-from nsys_llm.facts.device.gap_sums import GapSums
+from nsys_llm.facts.device.idle_split import GapSums
 from nsys_llm.job.partial import Partial
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.wall import idle_details
-from nsys_llm.trace.host_part import HostPart
+from nsys_llm.trace.steps import HostPart
 from nsys_llm.trace.wall import WallDetails, Walls
 
 from .per_rank.gap_rows import GapRow

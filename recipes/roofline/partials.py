@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nsys_llm.facts.device.gpu_metrics import DeviceMetrics
+from nsys_llm.facts.device.gpus import DeviceMetrics
 from nsys_llm.facts.lanes import LaneRows
 from nsys_llm.facts.steps.batches import Batches
 from nsys_llm.facts.steps.step_times import StepTimes

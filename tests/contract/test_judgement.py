@@ -16,7 +16,7 @@ from quick_run import quick, quick_run
 from results import run
 
 from nsys_llm.report.findings import finding_record
-from nsys_llm.report.report import all_findings
+from nsys_llm.report.run_findings import all_findings
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.testing import demo
 from nsys_llm.testing.demo import write_demo

@@ -15,7 +15,7 @@ from machine import simulate, write_profiles
 from quick_run import quick_run
 
 from nsys_llm.recipes.llm_overview.tables.joins import JOINS
-from nsys_llm.report.report import all_findings
+from nsys_llm.report.run_findings import all_findings
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.api import load
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES

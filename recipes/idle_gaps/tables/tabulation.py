@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.facts.device.gap_sums import BUCKET_EDGES_NS, BUCKETS, GapSums
+from nsys_llm.facts.device.idle_split import BUCKET_EDGES_NS, BUCKETS, GapSums
 from nsys_llm.numeric.distributions import interpolate
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.stacking import stacked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsys_llm.facts.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
+from nsys_llm.facts.device.gpus import DeviceMetrics, map_gpu_metrics
 from nsys_llm.facts.rank_view import RankView
 
 from ..per_rank.kernels import KernelNames

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nsys_llm.facts.lanes import RankLanes
-from nsys_llm.job.collectives.job_clock import JobClock
+from nsys_llm.job.job_clock import JobClock
 from nsys_llm.job.partial import CommunicationPartial
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import Record, Tables, records

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nsys_llm.facts.device.gpus import gpu_links, gpu_value
 from nsys_llm.facts.rank_view import RankView
-from nsys_llm.taxonomy.gpu_peaks import recorded_bandwidth
+from nsys_llm.taxonomy.gpus import recorded_bandwidth
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_llm.facts.device.gpu_metrics import map_gpu_metrics
+from nsys_llm.facts.device.gpus import map_gpu_metrics
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.step_times import step_times
 from nsys_llm.job.partial import Partial

@@ -11,11 +11,9 @@ from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankRoofline
-from .categories import category_rows
-from .gemms import gemm_rows
-from .lost import lost_rows
+from .kernels import category_rows, gemm_rows
 from .peaks import find_peaks
-from .steps import step_rows
+from .steps import lost_rows, step_rows
 
 
 def tabulate(

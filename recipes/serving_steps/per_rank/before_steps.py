@@ -10,9 +10,9 @@ import numpy as np
 
 from nsys_llm.facts.host.places import Places
 from nsys_llm.facts.rank_view import RankView
-from nsys_llm.facts.steps.no_work import TIMES
-from nsys_llm.facts.steps.step_times import StepTimes, first_operations
-from nsys_llm.facts.steps.steps import Steps
+from nsys_llm.facts.steps.away import TIMES
+from nsys_llm.facts.steps.step_times import StepTimes
+from nsys_llm.facts.steps.steps import Steps, first_operations
 from nsys_llm.numeric.intervals import merged_unions, subtract_intervals
 from nsys_llm.taxonomy.step_names import range_key
 

@@ -12,8 +12,7 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import ServingPartial
 from .batches import batch_rows, batch_step_columns, pace, server_rows
-from .before_steps import before_rows
-from .between_tokens import inter_token
+from .between_tokens import before_rows, inter_token
 from .cost_model import model_rows, padding
 from .speculation import speculation
 

@@ -11,8 +11,7 @@ from nsys_llm.critical_path.path.blocks import Blocks
 from nsys_llm.critical_path.path.edges import Edges, path_edges
 from nsys_llm.critical_path.path.forest import PathForest, kept_whole, path_forest
 from nsys_llm.critical_path.path.ops import PathOps
-from nsys_llm.critical_path.path.outline import Outline, member_ops
-from nsys_llm.critical_path.path.visits import Charging, Walk
+from nsys_llm.critical_path.path.outline import Charging, Outline, Walk, member_ops
 from nsys_llm.facts.host.pauses import NamedPauses
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.steps import COUNTED

@@ -13,7 +13,7 @@ from nsys_llm.critical_path.path.classes import COMPUTE, COPY
 from nsys_llm.critical_path.path.edges import Clues, Edges
 from nsys_llm.critical_path.path.ops import PathOps
 from nsys_llm.critical_path.replay.changes import GRAPH_NODE_NS, Names, changed
-from nsys_llm.critical_path.replay.condensed import Condenser
+from nsys_llm.critical_path.replay.condensed import USUAL, Condenser, RankReplay
 from nsys_llm.critical_path.replay.skeleton import NEVER, Marks, skeleton
 from nsys_llm.critical_path.replay.weights import RankGraph, Weights, rank_graph
 from nsys_llm.manifest import what_if
@@ -25,7 +25,6 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import USUAL, RankReplay
 from .steps import OpSteps
 from .windows import Windows
 

@@ -7,21 +7,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.critical_path.job.meetings import Job, Meetings, job_steps, meet
+from nsys_llm.critical_path.job.sums import add_up
+from nsys_llm.critical_path.job.walk import follow_job, step_walks
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
-from ..partials import BudgetPartial
+from ..partials import BudgetPartial, BudgetRows
 from .ceilings import ceiling_rows
 from .device_steps import DividedSteps, device_columns, device_steps
 from .host_states import host_state_rows
-from .job import Job, job_steps
-from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, statistics
-from .job_walk import follow_job, step_walks
-from .meetings import Meetings, RankRows, meet
 from .what_if import replay_rows, unanswered
 from .when import when_tables
 
@@ -54,7 +53,7 @@ def tabulate(
 
 
 def _of_job(
-    rows: RankRows,
+    rows: BudgetRows,
     meetings: Meetings,
     job: Job | None,
     verdicts: Sequence[RankVerdict],
@@ -85,7 +84,7 @@ def _of_job(
 
 
 def _edge_columns(
-    rows: RankRows, meetings: Meetings, reason: str | None, lost: str | None
+    rows: BudgetRows, meetings: Meetings, reason: str | None, lost: str | None
 ) -> Columns:
     return {
         "rank": [rank.number for rank, _ in rows],

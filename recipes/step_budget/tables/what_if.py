@@ -7,7 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.critical_path.job.meetings import Meetings
+from nsys_llm.critical_path.job.replay import JobReplays, late_ranks, new_path, replays
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.replay.condensed import USUAL
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.what_if import (
     CATEGORY,
@@ -25,10 +28,8 @@ from nsys_llm.manifest.what_if import (
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.prices.replays import MOST_RESIDUAL_PCT
 
-from ..partials import USUAL
+from ..partials import BudgetRows
 from .job_tables import JobPaths
-from .meetings import Meetings, RankRows
-from .replay import JobReplays, late_ranks, new_path, replays
 
 #: Classes of a path in which a call waits, and in which the host works.
 _WAITING: Final = tuple(map(CLASS_NAMES.index, ("sync_latency", "host_sync")))
@@ -127,7 +128,7 @@ def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[ReplayChan
     return tried
 
 
-def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[ReplayChange]:
+def _of_verdicts(rows: BudgetRows, verdicts: Sequence[RankVerdict]) -> list[ReplayChange]:
     """Return the ranks and machines that stand out as they would be like the others.
 
     Of many those for which the others wait most.

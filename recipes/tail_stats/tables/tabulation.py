@@ -14,12 +14,16 @@ from nsys_llm.trace.identity import Rank
 from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
 from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
-from .collectives import clock_columns, collective_columns, coverage_rows, sequence_rows
+from .collectives import (
+    clock_columns,
+    collective_columns,
+    coverage_rows,
+    sequence_columns,
+    straggler_rows,
+)
 from .kernels import rank_tail_numbers, tail_numbers, tail_rank_columns
-from .medians import Medians
+from .medians import Medians, ShownKeys
 from .outliers import outlier_columns, outlying
-from .shown import ShownKeys
-from .stragglers import straggler_rows
 
 _ORDER: Final = ("-excess_ns", "-total_ns", "name", "config")
 _RANK_ORDER: Final = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
@@ -68,7 +72,7 @@ def _kernel_columns(
 def _collective_tables(collectives: MatchedCollectives, partial: TailPartial) -> dict[str, Cells]:
     delays = delays_ns(collectives, partial.held)
     return {
-        "communicators": sequence_rows(collectives),
+        "communicators": sequence_columns(collectives),
         "collectives": collective_columns(collectives, delays),
         "stragglers": straggler_rows(collectives, delays),
         "collective_coverage": coverage_rows(collectives),

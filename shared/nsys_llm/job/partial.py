@@ -19,7 +19,7 @@ _Options = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Partial(Generic[Part]):
-    """Many ranks, in integers and strings, which merge exactly (`nsys_llm.numeric.merging`).
+    """Many ranks, in integers and strings, which merge exactly (`nsys_llm.numeric.stacking`).
 
     Attributes:
         ranks: What is kept of each.

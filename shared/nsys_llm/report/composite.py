@@ -13,8 +13,8 @@ from nsys_llm.job.ranks.judge import judged
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import chosen_recipes
 from nsys_llm.report.analysis import load_analysis
+from nsys_llm.report.building import finished
 from nsys_llm.report.grouping import grouped
-from nsys_llm.report.part import finished
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import job_walls, prepared, run_tables
 from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes

@@ -6,7 +6,8 @@ import pytest
 from quick_run import quick_run
 from trace_builder import TraceBuilder
 
-from nsys_llm.report.report import all_findings, build_report
+from nsys_llm.report.building import build_report
+from nsys_llm.report.run_findings import all_findings
 from nsys_llm.report.run_tables import run_tables
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from quick_run import quick, quick_run
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.recipes.llm_overview.tables import views, whole_run
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
-from nsys_llm.report.part import finished
+from nsys_llm.report.building import finished
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nsys_llm.critical_path.job.meetings import Job
 from nsys_llm.recipes.step_budget.per_rank.steps import COUNTED
-from nsys_llm.recipes.step_budget.tables.job import Job
 
 NOTHING = np.iinfo(np.int64).min
 
