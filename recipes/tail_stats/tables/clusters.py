@@ -71,11 +71,7 @@ Cluster = tuple[IntArray, Burst]
 
 
 def outlier_events(outliers: Instances, medians: Medians, parts: RankParts) -> pd.DataFrame:
-    """Return one row an outlier: when, of what, and how many launches of that there are.
-
-    Args:
-        outliers: All that are known, see `outlying`.
-    """
+    """Return one row an outlier: when, of what, and how many launches of that there are."""
     events = pd.DataFrame({name: outliers.numbers[name] for name in _EVENT})
     events["owner"] = owners(outliers, [rank for rank, _ in parts])
     events["state"] = states_of(outliers)
