@@ -81,7 +81,8 @@ RULES: Final = rules_by_id(
     ),
     _rule(
         id="slow_gpu",
-        title="{Gpu} is slow[: compute {more_pct} longer][ at the same batch size ({requests_n:request})]",
+        title="{Gpu} is slow[: compute {more_pct} longer]"
+        "[ at the same batch size ({requests_n:request})]",
         recommendation="Check its clocks, temperature, power limit and other processes on "
         "it. Swap the GPU to see whether the slowness moves with it.",
     ),
