@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from devtools import Browser, find_chromium  # noqa: E402
 from lab_server import Lab  # noqa: E402
-from results import analyse, demo_inputs  # noqa: E402
+from results import analyse  # noqa: E402
 
 from nsys_llm.testing.demo import write_demo  # noqa: E402
 
@@ -59,7 +59,8 @@ def main() -> None:
         folder = Path(work)
         write_demo(folder / "demo")
         for recipe in FIGURES:
-            inputs = demo_inputs(folder / "demo", recipe)
+            runs = ("baseline", "after_fix") if recipe == "trace_diff" else ("baseline",)
+            inputs = [folder / "demo" / name for name in runs]
             analyse(folder / recipe, *inputs, options=["--html"], recipe=recipe)
         with Browser(program, folder / "profile") as browser:
             _picture_notebook(browser, folder)

@@ -236,13 +236,23 @@ def test_a_built_in_map_knows_the_engines():
         "decode step 7": "decode",
         "backward": "backward",
         "forward": "forward",
+        "Forward": "forward",
+        "Forward Pass 3": "forward",
         "aten::mul": None,
         "ncclAllReduce": None,
         "ResNet.forward": None,
         "schedule": "scheduling",
         "resample": None,
     }
-    codes = {name: known.phase_of(name) for name in expected}
+    codes = dict(zip(expected, known.codes(expected), strict=True))
     assert {
         name: None if code < 0 else known.phases[code] for name, code in codes.items()
     } == expected
+
+
+def test_a_forward_pass_inside_of_vllms_step_keeps_the_phase_of_the_step():
+    known, names = phase_map(None), ["Preprocess", "Forward", "Postprocess", "forward"]
+    phases = [None if code < 0 else known.phases[code] for code in known.codes(names)]
+    assert phases == ["preparation", None, "bookkeeping", "forward"]
+    chosen = phase_map((("mine", "Forward"),))
+    assert chosen.codes(["Preprocess", "Forward", "Postprocess"]) == [-1, 0, -1]

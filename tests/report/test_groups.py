@@ -56,9 +56,9 @@ def overview(servers):
 @pytest.mark.slow
 def test_each_group_has_its_own_steps_on_the_screen(overview):
     lines = first_screen_lines(overview.report, overview.report.screen)
-    assert "4 GPUs in 2 groups; write: 60 steps, 1.99 ms a step" in lines[0]
+    assert "4 GPUs in 2 groups; write: 60 steps, mean 1.99 ms a step" in lines[0]
     [read] = [line for line in lines if line.startswith("  read: 2 GPUs, ")]
-    assert read.endswith(", 12 steps, 3.88 ms a step")
+    assert read.endswith(", 12 steps, mean 3.88 ms a step")
     assert [line for line in lines if "write: rank 3's GPU is slow" in line]
     assert "mean GPU of write" in lines[1]
 

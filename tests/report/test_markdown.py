@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rendered import markdown_text, markdown_tokens
 from report_maker import FINDING, SECTION, made_report, made_results
 
+from nsys_llm.report.causes import Cause
 from nsys_llm.report.markdown import (
     capture_markdown,
     head_markdown,
@@ -112,7 +113,7 @@ def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
         "\n\n1. **high**: `gemm` takes 60.0 % of the kernel time\n"
         "   - Could gain: about 200 ms, 20.0 % of 1 s on one GPU of rank 3\n"
         "   - Evidence: 3 s of 5 s. (`kernels`, `devices`)\n"
-        "   - Where: `--ranks 3 --filter-time 5/9`\n"
+        "   - Where: rank 3, 0.000000 to 0.000000 s; `--perfetto --perfetto-window 5/9` draws it\n"
         "   - To do: Look at its launches.\n"
         "   - Record next time: `--trace=cuda`"
     )
@@ -120,7 +121,18 @@ def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
 
 @pytest.mark.parametrize(
     ("where", "shown"),
-    [({"rank": 0}, "`--ranks 0`"), ({"window_ns": (0, 7)}, "`--filter-time 0/7`"), ({}, None)],
+    [
+        ({"rank": 0}, "`--ranks 0`"),
+        (
+            {"window_ns": (93_593_037, 94_887_958), "window_shows": "the longest"},
+            "0.093593 to 0.094888 s, the longest; "
+            "`--perfetto --perfetto-window 93593037/94887958` draws it",
+        ),
+        ({"rank": 2, "cause": Cause("rank", 2)}, "rank 2, beside the others in `kernels`"),
+        ({"rank": 2, "cause": Cause("host", 2), "steps": (3, 9)}, "`--ranks 2 --steps 3-9`"),
+        ({"rank": 2, "cause": Cause("host"), "steps": (3, 9)}, "`--steps 3-9`"),
+        ({}, None),
+    ],
 )
 def test_where_to_look_is_what_the_finding_knows(tmp_path, where, shown):
     report = made_report(made_results(tmp_path, ROWS)[0], replace(FINDING, **where))

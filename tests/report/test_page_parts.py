@@ -46,7 +46,7 @@ def test_a_finding_unfolds_to_evidence_where_and_what_to_do():
         "1. high gemm takes 60.0 % of the kernel time"
         "Could gain: about 200 ms, 20.0 % of 1 s on one GPU of rank 3"
         "Evidence: 3 s of 5 s. (kernels, devices)"
-        "Where: --ranks 3 --filter-time 5/9"
+        "Where: rank 3, 0.000000 to 0.000000 s; --perfetto --perfetto-window 5/9 draws it"
         "To do: Look at its launches."
         "Record next time: --trace=cuda"
     )

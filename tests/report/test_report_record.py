@@ -84,7 +84,7 @@ def test_an_empty_table_says_why(shared_runs):
     assert tables["kernels"]["reason"] is tables["kernels"]["record"] is None
     assert tables["bandwidth"]["reason"] == "--weights was not given"
     assert "not recorded, or none happened" in tables["gpu_metrics"]["reason"]
-    assert tables["gpu_metrics"]["record"] == "--gpu-metrics-device=all"
+    assert tables["gpu_metrics"]["record"] == "--gpu-metrics-devices=all"
 
 
 @pytest.mark.slow

@@ -97,6 +97,17 @@ def test_the_longest_summary_fits_the_terminal_with_what_stands_below_it(tmp_pat
     assert any(line.endswith(f"and {50 - shown_n} more in the report") for line in lines)
 
 
+def test_the_second_finding_goes_before_a_table(tmp_path):
+    findings = [replace(FINDING, title=title) for title in ("A first", "The second", "A third")]
+    part = WallPart("GEMM with a name that takes a whole line of the screen", 25.0)
+    wall = (WallLine("", 4, (part,) * 4, (part,) * 4, Bound("GPU-BOUND", "")),)
+    texts = {"answer": f"Most is {quoted(LONG)}. " * 9, "caveats": ("One.",), "wall": wall}
+    text = "\n".join(summary(tmp_path, *findings, height=24, width=80, **texts))
+    assert "A first\n" in text
+    assert "The second\n" in text
+    assert "Top kernels:" not in text
+
+
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
     findings = [replace(FINDING, price=price_of(name)) for name in SEVERITIES for _ in range(2)]
     lines = summary(tmp_path, *findings[1:])

@@ -46,6 +46,7 @@ def test_the_first_field_of_a_part_decides_and_a_noun_may_be_a_field():
     fields = {"slow_n": 2, "unit": "iteration", "others_n": 1, "rank": 0}
     assert filled(template, fields) == "2 iterations; 1 more, rank 0 the worst."
     assert readable(template) == "{slow_n}[; {others_n} more, rank {rank} the worst]."
+    assert readable("{files_n:file} {files_n:=is|are} left out") == "{files_n} are left out"
     with pytest.raises(KeyError, match="others_n"):
         filled(template, {"slow_n": 2, "unit": "step"})
 

@@ -20,6 +20,7 @@ import nsys_llm
 from nsys_llm.core.errors import NsysLlmError, OutputError, UsageError
 from nsys_llm.run.cli import main
 from nsys_llm.view.choice import holding
+from nsys_llm.view.results import Results
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,36 @@ def test_a_result_has_tables_findings_answer_and_parts(result):
     assert result.report["report"]["answer"] == result.answer
     with pytest.raises(KeyError, match="no table 'nothing'; there are: files"):
         result.tables["nothing"]
+
+
+def test_a_notebook_finds_a_table_of_a_part(result):
+    results, gaps = Results(result.folder), result.parts["idle_gaps"].tables["gaps"]
+    for name in ("gaps", "idle_gaps/gaps"):
+        assert len(results.table(name)) == len(gaps)
+        assert "cause" in results.rows(name, 2).text
+    assert len(results.table("wall")) == len(result.tables["wall"])
+    with pytest.raises(KeyError, match=r"'nope'; there are: files.*, idle_gaps/gaps"):
+        results.rows("nope")
+    with pytest.raises(KeyError, match="'devices/gaps'; there are"):
+        results.rows("devices/gaps")
+
+
+def test_show_lists_the_tables_of_parts_and_names_who_has_others(result, capsys):
+    _, out, _ = shown(capsys, result.folder)
+    assert "\nTables of idle_gaps: devices, rank_causes, gaps" in out
+    _, _, err = shown(capsys, result.folder, "nothing")
+    assert err.rstrip().endswith("recipes; also those of idle_gaps, step_budget.")
+
+
+def test_probabilities_are_rounded(result, capsys):
+    _, out, _ = shown(capsys, result.folder, "rank_verdicts", "--columns", "chance")
+    assert max(len(line.strip()) for line in out.splitlines()[1:-1]) <= 8
+
+
+def test_the_command_is_a_module_too():
+    words = [sys.executable, "-m", "nsys_llm", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("nsys-llm-recipes ")
 
 
 def test_a_result_that_was_written_is_loaded_again(result):

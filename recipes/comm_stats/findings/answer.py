@@ -43,7 +43,7 @@ def answer(tables: Tables) -> str:
     rows = tables["stages"][tables["stages"]["steps_n"] > 0]
     if len(rows):
         step_ns = float(rows["steps_ns"].sum() / rows["steps_n"].sum())
-        job += f", {counted(int(rows['steps_n'].max()), 'step')}, {format_ns(step_ns)} a step"
+        job += f", {counted(int(rows['steps_n'].max()), 'step')}, mean {format_ns(step_ns)} a step"
     pipelines = find_pipelines(tables)
     if pipelines:
         worst = max(pipelines, key=lambda pipeline: pipeline.share_pct("bubble_ns"))

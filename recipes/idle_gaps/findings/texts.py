@@ -124,7 +124,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_host_sync",
-        title="{whose} waits in calls: {its} GPU idles {share_pct}"
+        title="{whose} waits in calls: {its} GPU idles {share_pct} meanwhile"
         "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time while the host is in a call that waits",
@@ -137,7 +137,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_sync_memop",
-        title="{whose} is in blocking copies: {its} GPU idles {share_pct}"
+        title="{whose} is in blocking copies: {its} GPU idles {share_pct} meanwhile"
         "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time while the host is in a blocking copy or fill",
@@ -149,7 +149,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_alloc",
-        title="Memory is allocated in the loop: rank {rank}'s GPU idles {share_pct}",
+        title="Memory is allocated in the loop: rank {rank}'s GPU idles {share_pct} meanwhile",
         details=_DETAILS,
         lost="idle time while the host allocates, pins or frees memory",
         recommendation="Allocate before the loop or from a pool: a preallocated KV "
@@ -160,7 +160,7 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "idle_module_load",
-        title="Code is loaded or compiled: rank {rank}'s GPU idles {share_pct}",
+        title="Code is loaded or compiled: rank {rank}'s GPU idles {share_pct} meanwhile",
         details=_DETAILS,
         lost="idle time while code is loaded or compiled",
         recommendation="Warm up every shape before traffic arrives (CUDA graph sizes, Triton and "
@@ -182,7 +182,8 @@ RULES: Final = rules_by_id(
     ),
     _idle_rule(
         "host_work",
-        title="{whose} is late: {its} GPU idles {share_pct}[, {range_pct} in {host_range:quoted}]",
+        title="{whose} is late: {its} GPU idles {share_pct} waiting for it"
+        "[, {range_pct} in {host_range:quoted}]",
         details=_HOST_DETAILS,
         lost="idle time while the host is late, more than half of it in gaps of 100 us or more",
         recommendation=_HOST_WORK,
@@ -195,7 +196,7 @@ RULES: Final = rules_by_id(
                 f"gaps that recur more often: {_HOST_WORK}",
             ),
             "calls": Case(
-                title="Slow launch calls: rank {rank}'s GPU idles {share_pct}",
+                title="Slow launch calls: rank {rank}'s GPU idles {share_pct} meanwhile",
                 recommendation="A launch this slow is held up by a driver lock (another "
                 "thread allocates, polls or synchronizes), by code loading on first use, or "
                 "by a thread without a core. Pin threads, and check what the other threads "

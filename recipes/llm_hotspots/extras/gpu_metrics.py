@@ -1,4 +1,4 @@
-"""What the GPU's counters said while a kernel ran (`--gpu-metrics-device`).
+"""What the GPU's counters said while a kernel ran (`--gpu-metrics-devices`).
 
 Method. A sample is the mean over one sampling period, and is taken to speak of the period before
 its time stamp (NVIDIA does not say so; it follows from how the counters are read). Each kernel gets

@@ -245,7 +245,7 @@ RULES: Final = rules_by_id(
         "exposed_communication",
         source=OURS,
         scope="device",
-        title="{what}: {share_pct} of the time",
+        title="{what}: {share_pct} of the time, waiting included",
         details=f"{_EXPOSED} This includes waiting for other ranks.",
         threshold=f"exposed communication, except between pipeline stages; among ranks that wait "
         f"for each other, the rank with the least; an operation with {100 * MAINLY:g} % of it is "

@@ -154,7 +154,7 @@ def _facts(tables: Tables, gpus: Sequence[Record]) -> tuple[list[str], float | N
     # The last replay has no next launch to end it: there is one more of them than are full.
     words = counted(most_n, f"full {unit}" if unit == GRAPH else unit)
     steps = words if least_n == most_n else f"{least_n} to {words}"
-    return [*facts, steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"], step_ns
+    return [*facts, steps, f"mean {scale.number(step_ns)} {scale.unit} a {unit}"], step_ns
 
 
 def unmatched_line(tables: Tables) -> tuple[str, ...]:

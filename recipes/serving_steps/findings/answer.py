@@ -98,7 +98,7 @@ def _where(tables: Tables, servers: Sequence[Record], rank: int) -> str:
     named = verdicts.loc[verdicts["verdict"].notna(), "rank"].tolist()
     if rank not in named and own_ns <= (1 + _SLOWER) * min(costs):
         return f" (rank {rank} of {among_n})"
-    return f" (rank {rank}, the slowest{among})"
+    return f" (rank {rank}, slowest{among})"
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -120,7 +120,7 @@ def _phases(steps: pd.DataFrame) -> str:
     costs = {phase: steps.loc[steps["phase"] == phase, "cost_ns"] for phase in _PHASES}
     words = [
         f"{format_count(len(some))} {phase}"
-        + (f" {format_ns(some.median())}" if len(some) >= _LEAST_STEPS else "")
+        + (f" p50 {format_ns(some.median())}" if len(some) >= _LEAST_STEPS else "")
         for phase, some in costs.items()
         if len(some)
     ]

@@ -92,7 +92,7 @@ RULES: Final = rules_by_id(
                 "move it or limit it."
             ),
         },
-        record="--gpu-metrics-device=all",
+        record="--gpu-metrics-devices=all",
         tables=("outlier_clusters", "outliers"),
         specificity=OF_KERNEL,
     ),

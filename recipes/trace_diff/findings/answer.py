@@ -14,7 +14,16 @@ from ..tables.checks import ALL, DIFFERS, NAMES, RANKS, TOTALS, check_words
 from ..tables.comparability import NOT_COMPARABLE, OTHER_WORK, STEP
 from ..tables.equal_work import LEAST_STEPS
 from ..tables.step_splits import SPAN
-from ..tables.step_verdict import BURSTS, CHANCE, MIXED, NOISE, ORDER, PROBABLY, UNCERTAIN
+from ..tables.step_verdict import (
+    BURSTS,
+    BURSTS_ALPHA,
+    CHANCE,
+    MIXED,
+    NOISE,
+    ORDER,
+    PROBABLY,
+    UNCERTAIN,
+)
 from . import texts
 from .change import ClassChange, Clock, pair_words, scale_of
 from .changes import capital, count_words, find_changes, slow_words
@@ -70,12 +79,26 @@ def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
         yield f"{capital(verdict['work'])}{share}."
     if verdict["since"]:
         yield f"{capital(verdict['since'])}."
-    if verdict["note"]:
-        yield f"{capital(verdict['note'])}."
     if verdict["word"] == NOT_COMPARABLE:
         yield from _side_by_side(clock)
-    elif classes := _classes(clock):
+        return
+    if basis := [part for part in (_left_out(verdict), verdict["note"]) if part]:
+        yield f"{capital('; '.join(basis))}."
+    if classes := _classes(clock):
         yield classes
+
+
+def _left_out(verdict: Record) -> str | None:
+    """Say that the times are not the means of all steps; None where they are, or other words do."""
+    is_whole = verdict["slow_p_value"] is not None and verdict["slow_p_value"] < BURSTS_ALPHA
+    if verdict["covered_pct"] is None or is_whole or verdict["word"] == OTHER_WORK:
+        return None
+    return texts.EQUAL_WORK.format(
+        steps=" and ".join(
+            dict.fromkeys(format_count(verdict[f"{side}_steps_n"]) for side in COMPARED)
+        ),
+        unit=verdict["unit"],
+    )
 
 
 def _first_line(clock: Clock, changes: list[ClassChange]) -> str:

@@ -30,6 +30,9 @@ LEAST_SLOWDOWN_PCT: Final = 3.0
 SLOWER_BURSTS: Final = "SLOWER in bursts: "
 FASTER_BURSTS: Final = "FASTER: bursts gone: "
 SLOW: Final = "{slow} of {steps} {unit}s {take} more than twice the median ({before} before)"
+EQUAL_WORK: Final = (
+    "means of {steps} {unit}s of equal work, without the fastest and the slowest tenth"
+)
 NO_STEPS: Final = "No step was found: the spans of the GPUs are compared."
 FEW: Final = "fewer than {least} without slow ones show only a size; record 40 or more"
 ENOUGH: Final = "about {enough} {unit}s would decide"

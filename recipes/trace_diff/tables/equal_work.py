@@ -236,7 +236,7 @@ def _with_context(
     codes = [cells.codes(side) for side in sides]
     slopes = _slopes(before, codes[0], amounts[0])
     is_served = before.work[0].label == "" and before.work[0].gen_tokens >= 0
-    note = "contexts are unknown" if is_served and not known else None
+    note = "context lengths are unknown" if is_served and not known else None
     if slopes is None:
         means = [side.keys_n.mean() for side in sides]
         if known and means[0] and abs(means[1] / means[0] - 1) > _CHANGED_PCT / 100:

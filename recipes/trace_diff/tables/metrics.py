@@ -18,7 +18,7 @@ from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.kernel_names import kernel_label
-from nsys_llm.view.text import format_change, format_value
+from nsys_llm.view.text import format_change, format_count, format_value
 
 from .checks import ALL, STEP_TIMES, TOTALS, other_work
 from .chosen_steps import choices, inter_token_ns, step_copies, step_kernels
@@ -106,12 +106,14 @@ class MetricChange:
         before: Of the baseline; None where it cannot be computed.
         runs: Of the baseline and further runs of it; the baseline alone where some run has none.
         reason: Why a gate on it cannot be decided; None if it can.
+        basis: Of which steps it is, in words; empty where the name says it.
     """
 
     before: Value
     after: Value
     runs: tuple[Fraction, ...]
     reason: str | None
+    basis: str = ""
 
     @property
     def noise(self) -> Value:
@@ -148,7 +150,7 @@ class MetricChange:
         )
         amount = f"{float(self.change):.2f} pp" if unit == "%" else amount
         share = "" if self.change_pct is None else f", {format_change(self.change_pct)}"
-        return f"{before} -> {after} ({'+' if self.change > 0 else ''}{amount}{share})"
+        return f"{before} -> {after} ({'+' if self.change > 0 else ''}{amount}{share}{self.basis})"
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,15 @@ class Metrics:
         known = known if len(known) == 1 + len(others) else ()
         is_known = before is not None and after is not None
         reason = next(self._reasons(metric, argument, is_known=is_known), None)
-        return MetricChange(before, after, known, reason)
+        return MetricChange(before, after, known, reason, self._basis(metric))
+
+    def _basis(self, metric: str) -> str:
+        """Return how many steps a mean is of, those that the verdict leaves out included."""
+        if metric != STEP_TIME or self.comparison.kind != STEP:
+            return ""
+        cells = self.comparison.cells
+        counts = (choices(steps, cells, None)[1].steps_n for steps in self.comparison.steps)
+        return f"; mean of {' and '.join(dict.fromkeys(map(format_count, counts)))} steps"
 
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""

@@ -41,8 +41,9 @@ _TITLE: Final = """# Findings
 
 This page lists every finding by recipe: its title, its condition with the severity, its advice, and
 the tables that hold its numbers. Thresholds are this project's unless a source is named. A finding
-that gains less than 0.1 ms of a run is never high. A run fills in the words in braces, such as
-`{rank}`. The id is in the column `rule` of findings.parquet and in report.json.
+that gains less than 0.1 ms of a run, or of which only an upper bound is known ("at most"), is never
+high. A run fills in the words in braces, such as `{rank}`. The id is in the column `rule` of
+findings.parquet and in report.json.
 """
 
 

@@ -43,10 +43,11 @@ STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
         title="{hosts} {host_step_ns} a step{host_where}{host_words}: its GPU idles "
-        "{share_pct}[ (start-up {start_up_pct})]"
+        "{share_pct} meanwhile[ (start-up {start_up_pct})]"
     ),
     START_UP: Case(
-        title="Start-up: {who} is late in {host_range:quoted}: {its} GPU idles {host_share_pct}",
+        title="Start-up: {who} is late in {host_range:quoted}: {its} GPU idles "
+        "{host_share_pct} meanwhile",
         recommendation="{host_ns} of the {lost_ns} is start-up, so later steps gain nothing. "
         "Exclude it with `--skip-warmup` or `--filter-time`.",
     ),

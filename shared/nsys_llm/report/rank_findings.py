@@ -19,7 +19,6 @@ from nsys_llm.view.text import gpus_words, quoted, ranks_words, shortened
 _COLUMNS: Final = (
     *("peers_n", "stage", "kernel", "kernel_pct", "more_pct", "late_ns", "chance", "steps_n"),
     *("late_steps_n", "less_steps_n", "requests_n", "peer_requests_n", "waiting_pct"),
-    *("about_ns", "bound_ns"),
 )
 _EVEN: Final = (
     "Give every rank the same amount of work: sequences of similar length in each batch, layers "
@@ -82,7 +81,8 @@ RULES: Final = rules_by_id(
     ),
     _rule(
         id="slow_gpu",
-        title="{Gpu} is slow[: compute {more_pct} longer][ for as many requests ({requests_n})]",
+        title="{Gpu} is slow[: compute {more_pct} longer]"
+        "[ at the same batch size ({requests_n:request})]",
         recommendation="Check its clocks, temperature, power limit and other processes on "
         "it. Swap the GPU to see whether the slowness moves with it.",
     ),
@@ -194,7 +194,7 @@ def _finding(rule: Rule, rows: Sequence[Record], tables: Tables) -> Finding:
         },
         evidence=cells(
             *("rank_verdicts", worst, ("rank", "device_id", "kernel")),
-            [name for name in _COLUMNS if name not in left_out],
+            [name for name in (*_COLUMNS, *["about_ns"] * is_few) if name not in left_out],
         ),
         ranks=tuple(ranks),
         rank=rank,

@@ -144,18 +144,35 @@ def gain_text(finding: Finding) -> str | None:
     return f"{price_words(price)} of {format_ns(price.span_ns)} on {device}{rank}"
 
 
+#: Causes of which one rank alone knows nothing.
+_OF_SEVERAL: Final = frozenset(
+    {"rank", "stage", "schedule", "experts", "link", "waiting", "transfer"}
+)
+
+
 def where_to_look(finding: Finding) -> str | None:
-    """Return the rank and the steps or time of a finding, as options of a run; None if none."""
-    of_all = finding.steps is not None and finding.cause is not None and finding.cause.rank is None
-    parts = [] if finding.rank is None or of_all else [f"--ranks {finding.rank}"]
+    """Return the rank and the steps or time of a finding, and options that show it; None if none.
+
+    A rank that is compared with others, or waits for them, shows nothing alone.
+    """
+    cause, rank = finding.cause, "" if finding.rank is None else f"rank {finding.rank}"
+    beside = cause is not None and (cause.kind in _OF_SEVERAL or finding.scope == "rank")
+    alone = f"--ranks {finding.rank} " * bool(rank and not beside)
     if finding.steps is not None:
-        parts.append(f"--steps {steps_words(finding.steps)}")
-    elif finding.window_ns is not None:
+        of_all = cause is not None and cause.rank is None
+        return quoted(f"{alone * (not of_all)}--steps {steps_words(finding.steps)}")
+    if finding.window_ns is not None:
         start_ns, end_ns = finding.window_ns
-        parts.append(f"--filter-time {start_ns}/{end_ns}")
-    if not parts:
+        time = f"{start_ns / 1e9:.6f} to {end_ns / 1e9:.6f} s"
+        drawn = quoted(f"--perfetto --perfetto-window {start_ns}/{end_ns}")
+        place = ", ".join(filter(None, [rank, time, finding.window_shows]))
+        return f"{place}; {drawn} draws it"
+    if not rank:
         return None
-    return quoted(" ".join(parts)) + (f", {finding.window_shows}" if finding.window_shows else "")
+    if not beside:
+        return quoted(alone.strip())
+    table = next((cell.table for cell in finding.evidence), finding.tables[0])
+    return f"{rank}, beside the others in {quoted(table)}"
 
 
 def remark_text(finding: Finding, prose: Prose, code: Prose) -> str:

@@ -21,6 +21,7 @@ from nsys_llm.view.text import counted, shortened, spans, told_apart
 _MOST_ROWS: Final = 8
 _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
+_FIRST_FINDINGS: Final = 2
 #: Of one finding, where all have room.
 _MOST_TITLE_LINES: Final = 2
 _MOST_ANSWER_LINES: Final = 6
@@ -64,8 +65,11 @@ def summary_lines(
         if section.summary and len(results.table(section.table))
     ]
     left_n = height - BELOW - len(lines) - len(notes)
-    least_table = _LEAST_TABLE if shown else 0
-    lines += ["", *_finding_lines(report, width, left_n - 1 - least_table)]
+    # The first findings, and how many others there are, go before a table.
+    first_n, most_n = min(len(report.opportunities), _FIRST_FINDINGS + 1), left_n - 1
+    if shown and first_n < most_n - _LEAST_TABLE:
+        most_n -= _LEAST_TABLE
+    lines += ["", *_finding_lines(report, width, most_n)]
     rows_n = _MOST_ROWS
     for section in shown:
         # A blank line, the title and the headings.

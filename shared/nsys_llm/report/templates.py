@@ -29,6 +29,8 @@ from nsys_llm.view import text
 _FIELD: Final = r"(?<!\{)\{(\w+)(?::(?:[^{}]|\{\w+\})*)?\}"
 #: Text in brackets, and the name of the first field in it.
 _PART: Final = re.compile(rf"\[([^\[\]{{}}]*{_FIELD}[^\[\]]*)\]")
+#: A word by the number of a field: of one, and of several.
+_VERB: Final = re.compile(r"\{\w+:=[^|{}]*\|([^{}]*)\}")
 _PYTHON: Final = re.compile(r"[-+,.\d]*[defg]")
 
 _OF_UNIT: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -72,10 +74,9 @@ def filled(template: str, fields: Mapping[str, Any]) -> str:
 
 
 def readable(template: str) -> str:
-    """Return a template as documents show it: fields by their names alone."""
-    return (
-        re.sub(_FIELD, r"{\1}", _PART.sub(r"[\1]", template)).replace("{{", "{").replace("}}", "}")
-    )
+    """Return a template as documents show it: fields by their names alone, verbs as of several."""
+    text = _VERB.sub(r"\1", _PART.sub(r"[\1]", template))
+    return re.sub(_FIELD, r"{\1}", text).replace("{{", "{").replace("}}", "}")
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,11 @@ def _overall(result: Result, as_json: bool) -> list[str]:
         lines.append(f"{finding['number']:>3} {label:<11} {finding['title']}")
     tables = record["tables"].items()
     shown = ", ".join(f"{name} ({rows_n:,})" for name, rows_n in tables if rows_n)
-    return [*lines, "", f"Tables with rows: {shown}"]
+    lines += ["", f"Tables with rows: {shown}"]
+    for recipe, names in record["parts"].items():
+        own = [name for name in names if name not in record["tables"]]
+        lines += [f"Tables of {recipe}: {', '.join(own)}"] if own else []
+    return lines
 
 
 def finding_of(result: Result, number: int) -> dict[str, Any]:
@@ -243,7 +247,9 @@ def _of_part(result: Result, what: str) -> tuple[Result, str]:
     if len(having) == 1:
         return result.parts[having[0]], name
     of_parts = [f"{part}/{name}" for part in having]
-    raise UsageError(f"no table '{name}'; there are: {', '.join([*of_parts, *result.tables])}.")
+    parts = f"; also those of {', '.join(result.parts)}" if result.parts and not having else ""
+    there = ", ".join([*of_parts, *result.tables])
+    raise UsageError(f"no table '{name}'; there are: {there}{parts}.")
 
 
 def _chosen(fields: Mapping[str, Any], text: str | None) -> list[str]:

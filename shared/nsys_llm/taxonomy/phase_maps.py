@@ -29,6 +29,11 @@ OF_BATCHES: Final = (DECODE, MIXED, PREFILL)
 UNMAPPED: Final = "unmapped"
 NO_RANGE: Final = "no_range"
 NO_API: Final = "no_api"
+
+#: A pass by PyTorch's name for it; beside the others a part of vLLM's step, which has the phase.
+_FORWARD: Final = "Forward"
+_PARTS_OF_VLLM: Final = frozenset({"Preprocess", _FORWARD, "Postprocess"})
+
 #: A map as an option holds it: phase and pattern, in order.
 PhasePairs = tuple[tuple[str, str], ...]
 
@@ -48,9 +53,11 @@ class PhaseMap:
         return -1
 
     def codes(self, names: Iterable[str]) -> list[int]:
-        """Return `phase_of` of each name: numpy would take --help half of its time."""
+        """Return `phase_of` of each name of a run: numpy would take --help half of its time."""
         every = list(names)
         known = {name: self.phase_of(name) for name in set(every)}
+        if self is phase_map(None) and known.keys() >= _PARTS_OF_VLLM:
+            known[_FORWARD] = -1
         return [known[name] for name in every]
 
 

@@ -5,6 +5,7 @@ results = Results()
 results.table("kernels")        # a data frame
 results.rows("kernels", 10)     # its first rows, and what its columns mean
 results.rows("kernels", where="category = gemm", sort="p99_ns", columns=["name", "p99_ns"])
+results.rows("gaps")            # of an overview also a table of one recipe, "idle_gaps/gaps"
 results.chart("kernels", kind="bars", x="exclusive_ns", y="name", title="Top kernels")
 """
 
@@ -96,14 +97,16 @@ class Results:
     def table(self, name: str) -> pd.DataFrame:
         """Return one table; times in ns, sizes in bytes, shares in percent (0 to 100)."""
         if name not in self._tables:
-            self._tables[name] = frame_of(self._arrow(name))
+            home, own = self._home(name)
+            self._tables[name] = frame_of(home._arrow(own))
         return self._tables[name]
 
     def fields(self, name: str) -> dict[str, Field]:
         """Return the columns of a table, with units and meanings."""
         if name not in self._fields:
-            is_file = self._written is None and self._file(name).exists()
-            schema = pq.read_schema(self._file(name)) if is_file else self._arrow(name).schema
+            home, own = self._home(name)
+            is_file = home._written is None and home._file(own).exists()
+            schema = pq.read_schema(home._file(own)) if is_file else home._arrow(own).schema
             self._fields[name] = fields_of(schema)
         return self._fields[name]
 
@@ -116,7 +119,8 @@ class Results:
         """Return why a table has no rows, and what records them; None where it has some."""
         if len(self.table(name)):
             return None
-        facts = self.record()["tables"][name]
+        home, own = self._home(name)
+        facts = home.record()["tables"][own]
         flags = f"; `{facts['record']}` records it" if facts["record"] else ""
         return f"No rows: {facts['reason']}{flags}."
 
@@ -196,6 +200,25 @@ class Results:
         fallback = _shown(picked(frame, spec), fields, self._named(name, spec), _FALLBACK_ROWS, by)
         return Chart(draw(frame, fields, spec), fallback)
 
+    def _home(self, name: str) -> tuple[Results, str]:
+        """Return whose table it is, and its name there; of the one part that has it, or is named.
+
+        Raises:
+            KeyError: There is no such table, or several parts have one; which there are.
+        """
+        if self._written is not None or self._file(name).exists():
+            return self, name
+        tables, (recipe, _, own) = self.record()["tables"], name.rpartition("/")
+        if name in tables:
+            return self, name
+        places = sorted(self.folder.glob("parts/*/report.json"))
+        parts = {place.parent.name: Results(place.parent) for place in places}
+        homes = [(part, table) for part in parts for table in parts[part].record()["tables"]]
+        having = [home for home in homes if home[1] == own and recipe in ("", home[0])]
+        if len(having) != 1:
+            raise no_table(name, [*map("/".join, having), *tables, *map("/".join, homes)])
+        return parts[having[0][0]], own
+
     def _arrow(self, name: str) -> pa.Table:
         """Return one table, from memory if it is there.
 
@@ -205,12 +228,10 @@ class Results:
             return self._written[name]
         if self._file(name).exists():
             return read_table(self._file(name))
-        tables = self.record()["tables"]
-        if name not in tables:
-            raise no_table(name, tables)
-        if tables[name]["rows"]:
+        facts = self.record()["tables"][name]
+        if facts["rows"]:
             raise FileNotFoundError(self._file(name))
-        return empty_table(tables[name]["columns"])
+        return empty_table(facts["columns"])
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"

@@ -18,6 +18,8 @@ NO_NAME: Final = "(no name)"
 _NS_STEPS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 _BYTE_STEPS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 _FIGURES: Final = 3
+#: Smaller ones, such as probabilities, are written as powers of ten.
+_LEAST_WRITTEN: Final = 1e-4
 #: Categories of Unicode: controls, formats (of direction, and without a width), surrogates, line
 #: ends. They would hide or forge what is shown.
 _UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -287,6 +289,8 @@ def _scaled(value: Any, steps: tuple[tuple[int, str], ...]) -> str:
 def _rounded(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    if abs(value) < _LEAST_WRITTEN:
+        return f"{value:.1e}"
     digits = _FIGURES - 1 - math.floor(math.log10(abs(value)))
     text = f"{value:,.{max(digits, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

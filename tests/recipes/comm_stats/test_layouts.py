@@ -119,7 +119,7 @@ def test_the_screen_says_how_long_a_step_takes(sizes, tmp_path):
         for ops in plan.outcome.operations
     ]
     first = load_analysis("comm_stats").answer(tables).splitlines()[0]
-    assert first.startswith(f"2 GPUs, 4 steps, {format_ns(mean(step_ns))} a step: ")
+    assert first.startswith(f"2 GPUs, 4 steps, mean {format_ns(mean(step_ns))} a step: ")
 
 
 @pytest.mark.nightly

@@ -114,7 +114,7 @@ def test_a_start_up_has_its_share_of_the_loss_and_no_price(tmp_path):
     tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
     finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
     # Begins of gaps to launch to start, us: 8,000 + 50 + 50 of a slow step; 4 times 500 + 50 + 50.
-    assert finding["title"].endswith("late in `step`: its GPU idles 62.4 %")
+    assert finding["title"].endswith("late in `step`: its GPU idles 62.4 % meanwhile")
     assert finding["recommendation"].startswith("8.05 ms of the 10.5 ms is start-up")
     assert finding["gain_ns"] == 2_450 * US
 
@@ -132,7 +132,7 @@ def test_steps_are_told_where_they_wait_for_long_too_without_the_start_up(tmp_pa
     finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
     # From the first kernel's begin: 3,050 us of a warm-up and 4 times 550, of 7,950 us.
     assert finding["title"].endswith(
-        "550 us a step in `step`, 90.9 % running: its GPU idles 66.0 % (start-up 38.4 %)"
+        "550 us a step in `step`, 90.9 % running: its GPU idles 66.0 % meanwhile (start-up 38.4 %)"
     )
     assert finding["gain_ns"] == 2_200 * US
     assert "start-up" not in finding["recommendation"]

@@ -111,7 +111,7 @@ def test_several_operations_are_communication(tmp_path):
     for nth, name in enumerate((REDUCE_SCATTER, ALL_GATHER)):
         trace.kernel(name, start_ns=(1 + nth) * 1_000_000, duration_ns=1_000_000, stream_id=21)
     row, _ = exposed(tmp_path, trace)
-    assert row["title"] == "Exposed communication: 66.7 % of the time"
+    assert row["title"] == "Exposed communication: 66.7 % of the time, waiting included"
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,10 @@ def training(path, beside, pause_ns=0):
     [
         ({5: 8, 11: 8, 17: 8}, ["21 steps of 1.48 ms", "`eval_step` 24 of 610 us"]),
         ({12: 40}, ["23 steps of 1.48 ms", "`eval_step` 40 of 610 us"]),
-        ({}, ["24 steps", "1.48 ms a step"]),
+        ({}, ["24 steps", "mean 1.48 ms a step"]),
         # Where most hold it, it is part of the step.
-        (dict.fromkeys(range(1, 24, 2), 1), ["24 steps", "1.77 ms a step"]),
-        (dict.fromkeys(range(24), 1), ["24 steps", "2.08 ms a step"]),
+        (dict.fromkeys(range(1, 24, 2), 1), ["24 steps", "mean 1.77 ms a step"]),
+        (dict.fromkeys(range(24), 1), ["24 steps", "mean 2.08 ms a step"]),
     ],
 )
 def test_a_step_of_which_few_hold_more_is_the_usual_one(beside, steps, tmp_path):

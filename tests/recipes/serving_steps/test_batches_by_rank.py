@@ -24,8 +24,8 @@ def line(folder, load, recipe="serving_steps"):
 @pytest.mark.parametrize(
     ("load", "where", "requests"),
     [
-        ((32, 70, 32), "(rank 1, the slowest)", "; rank 1: 70 requests, others 32"),
-        ((20, 30, 70), "(rank 2, the slowest)", "; 20 to 70 requests by rank"),
+        ((32, 70, 32), "(rank 1, slowest)", "; rank 1: 70 requests, others 32"),
+        ((20, 30, 70), "(rank 2, slowest)", "; 20 to 70 requests by rank"),
         ((32, 32, 32), "(rank 0 of 3)", "; 32 requests"),
     ],
 )

@@ -132,7 +132,7 @@ def test_contexts_that_nobody_can_price_are_said_and_not_adjusted_for():
     names = [f"execute_context_0(0)_generation_{n}({n})" for n in (8,) * 30]
     works, keys_n, _ = step_works(names)
     side = replace(series(steps, lambda *_: 1e5), work=tuple(works), keys_n=np.array(keys_n))
-    assert equal_cells(side, side).note == "contexts are unknown"
+    assert equal_cells(side, side).note == "context lengths are unknown"
 
 
 @pytest.mark.parametrize(

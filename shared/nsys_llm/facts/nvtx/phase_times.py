@@ -161,7 +161,7 @@ def phase_codes(ops: RangedOps, phases: PhaseMap) -> npt.NDArray[np.int32]:
 
     It is that of the nearest range around the launch that has one.
     """
-    piece_phase = ops.names.mapped(phases.phase_of)
+    piece_phase = ops.names.phases(phases)
     return codes_of_owners(ops, piece_phase, owners(ops, piece_phase >= 0), len(phases.phases))
 
 
@@ -222,7 +222,7 @@ def find_phase(trace: RankTrace, options: Mapping[str, Any]) -> FoundPhase:
         options: phase, in upper or lower case; phase_map, graph_ranges as for `phase_times`.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
-    piece_phase = ops.names.mapped(phases.phase_of)
+    piece_phase = ops.names.phases(phases)
     owner = owners(ops, piece_phase >= 0)
     codes = codes_of_owners(ops, piece_phase, owner, len(phases.phases))
     names = [phase.casefold() for phase in phases.phases]

@@ -13,6 +13,7 @@ from nsys_llm.numeric.grouping import coded, distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range
+from nsys_llm.taxonomy.phase_maps import PhaseMap
 from nsys_llm.trace.ranges import DOMAIN_CREATED
 
 
@@ -53,6 +54,10 @@ class RangeNames:
         domains, domain = _domains(events, rows, strings)
         examples = tuple(raw[place] for place in first.tolist())
         return cls(texts, code, examples, domains, domain)
+
+    def phases(self, phases: PhaseMap) -> IntArray:
+        """Return the phase of each range's own name, -1 for none."""
+        return np.array(phases.codes(self.texts), dtype=np.int64)[self.code]
 
     def mapped(self, of: Callable[[str], int]) -> IntArray:
         """Return a number for each range out of its name, asked for once a name."""
