@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.job.partial import Composite
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 from .tables.timeline import timeline
 
 ANALYSIS: Final = Analysis(
-    partial=Composite,
-    map_rank=map_rank,
+    needs=(),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.nccl.payloads import OK
 from nsys_llm.job.collectives.matched import meets_and_leaves
 from nsys_llm.numeric.intervals import subtract_intervals, total_length_ns, union_intervals
 from nsys_llm.report.columns import Columns, nullable, of_rank
 
-from ..per_rank.payloads import OK
 from . import links
 from .groups import CommGroup, hosts_of
 from .job import CommJob

@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from nsys_llm.facts.idle.kept import MICRO_GAP_NS
 from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, cells, claim
@@ -29,7 +30,6 @@ from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
-from ..partials import MICRO_GAP_NS
 from .texts import (
     GAP_FIELDS,
     PART_WORDS,

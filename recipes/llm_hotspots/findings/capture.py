@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.facts.device.gpus import BY_ORDER
 from nsys_llm.report.findings import Finding, cells, claim
 from nsys_llm.report.records import Tables, percent, records
 from nsys_llm.report.walls import span_of
 from nsys_llm.view.text import quoted
 
-from ..extras.gpu_metrics import BY_ORDER
 from .texts import RULES, UNRECORDED_PCT
 
 _MOST_NAMED: Final = 6

@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.facts.operations.apis import ApiClasses, RankApis
+from nsys_llm.facts.operations.kept import RankRows
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.stacking import stacked
@@ -21,9 +23,6 @@ from nsys_llm.report.columns import (
     taken,
 )
 from nsys_llm.taxonomy.api_classes import API_CLASSES, classify_api
-
-from ..partials import RankRows
-from ..per_rank.apis import ApiClasses, RankApis
 
 _OF_CALLS: Final = ("launches_n", "mean_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
 

@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.facts.operations.kept import RankRows
+from nsys_llm.facts.operations.launch_stages import STAGES
+from nsys_llm.facts.operations.launches import PEAK_NS, CallTimes
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -22,10 +25,6 @@ from nsys_llm.report.columns import (
     sorted_columns,
     spread_columns,
 )
-
-from ..partials import RankRows
-from ..per_rank.launch_stages import STAGES
-from ..per_rank.launches import PEAK_NS, CallTimes
 
 #: A storm is at least this many kernels a second of at most this median duration, in ns; the
 #: thresholds of nsys-llm-explainer 0.1.0 (heuristics.py), whose rate is that of the whole window.

@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.facts.operations.kept import RankRows
+from nsys_llm.facts.operations.memops import MemopRows
 from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, interpolate
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.taxonomy.gpu_peaks import gpu_peak
-
-from ..partials import RankRows
-from ..per_rank.memops import MemopRows
 
 BYTES_PER_GB: Final = 1e9
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from nsys_llm.known.job import Job
+from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import MIXED, Classification, rules_for
 
-from ..partials import PhasePartial
 from .phases import PhaseFrames
 from .rank_frames import Parts, sums_frame
 
@@ -19,12 +20,10 @@ from .rank_frames import Parts, sums_frame
 _GRAPH: Final = "whole graph"
 
 
-def content_columns(
-    partial: PhasePartial, frames: PhaseFrames, parts: Parts, options: Mapping[str, Any]
-) -> dict[str, Columns]:
+def content_columns(job: Job, frames: PhaseFrames, parts: Parts) -> dict[str, Columns]:
     """Return the tables phase_kernels, phase_categories, phase_idle and model_parts."""
-    rules = rules_for(partial.all_names, options["engine"])
-    sources = _sources(partial, frames)
+    rules = rules_for(job.kernel_names, job.options["engine"])
+    sources = _sources(job.facts.phases.kernels, frames)
     known = {
         name: rules.classify(name)
         for name in sources.loc[sources["op"] == "kernel", "full_name"].unique()
@@ -41,8 +40,7 @@ def content_columns(
     }
 
 
-def _sources(partial: PhasePartial, frames: PhaseFrames) -> pd.DataFrame:
-    sums = partial.kernels
+def _sources(sums: ByKey, frames: PhaseFrames) -> pd.DataFrame:
     names = ("phase", "op", "name", "full_name")
     columns: Columns = {name: [key[i] for key in sums.keys] for i, name in enumerate(names)}
     for name in ("launches_n", "total_ns", "exclusive_ns", "whole_ns"):

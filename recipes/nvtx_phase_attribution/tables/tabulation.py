@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from nsys_llm.facts.phases.attribution_coverage import PARTS
+from nsys_llm.facts.phases.kept import RangeCounts
+from nsys_llm.known.job import Job
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.report.outputs import Cells
-from nsys_llm.trace.identity import Rank
 
-from ..partials import PhasePartial, RangeCounts
-from ..per_rank.attribution_coverage import PARTS
 from .contents import content_columns
 from .phases import PhaseFrames, phase_columns
 from .ranges import range_columns
@@ -22,11 +21,10 @@ from .rank_frames import Parts, sums_frame, total_of
 from .steps import STEADY, rank_step_rows, step_columns
 
 
-def tabulate(
-    partial: PhasePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
-    parts = _own_maps([(rank, partial.ranks[rank.key]) for rank in ranks])
+    facts, options = job.facts.phases, job.options
+    parts = _own_maps([(rank, facts.ranks[rank.key]) for rank in job.ranks])
     frames = PhaseFrames(parts, options)
     steps = step_columns(parts, frames, options)
     phases = phase_columns(frames)
@@ -36,7 +34,7 @@ def tabulate(
         **range_columns(parts, total_of(frames.ranks, "gpu_ns"), options),
         **steps,
         "rank_steps": rank_step_rows(parts, frames),
-        **content_columns(partial, frames, parts, options),
+        **content_columns(job, frames, parts),
         "attribution": _attribution(parts),
         "marks": record_columns(
             [(rank, part.marks) for rank, part in parts], *RangeCounts.__dataclass_fields__

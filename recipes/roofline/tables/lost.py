@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.facts.roofline.step_classes import StepClasses
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.communication_split import exposed_ns, waiting_and_transfer
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, TRANSFER, WAITING
 from nsys_llm.trace.identity import Rank
 
-from ..per_rank.step_classes import StepClasses
 from .peaks import RankRows, Row
 
 OVERLAPS: Final = "the roofline is longer than the GPU computes"

@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.roofline.kept import RankRoofline
 from nsys_llm.facts.steps.batches import Batches
 from nsys_llm.report.columns import of_rank
 from nsys_llm.trace.identity import Rank
 
-from ..partials import RankRoofline
 from .peaks import WRONG_MODEL, Peaks, RankRows, Row
 from .step_work import Batch, Floats, causal_pairs, read_bytes, step_flops, training_flops
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from nsys_llm.facts.serving.kept import ServedSteps
 from nsys_llm.report.columns import of_rank
 from nsys_llm.trace.identity import Rank
 
-from ..partials import ServedSteps
 from .batches import Row
 
 

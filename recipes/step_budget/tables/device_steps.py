@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.critical_path.path import classes
+from nsys_llm.critical_path.rank.kept import DeviceBudget, RankBudget
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent, rank_columns
 from nsys_llm.trace.identity import Rank
 
-from ..partials import DeviceBudget, RankBudget
 from .job import Job
 from .meetings import Meetings, RankRows
 

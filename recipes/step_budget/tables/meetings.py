@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.critical_path.path.forest import PathForest
+from nsys_llm.critical_path.rank.kept import RankBudget
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.job_steps import usual_difference
 from nsys_llm.job.collectives.matched import (
@@ -17,8 +18,6 @@ from nsys_llm.job.collectives.matched import (
 )
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank
-
-from ..partials import RankBudget
 
 #: Operations of one device that begin at the same instant; more are not told apart.
 _ALIKE: Final = 4

@@ -10,6 +10,7 @@ import numpy as np
 
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.critical_path.path.ops import Bools
+from nsys_llm.critical_path.rank.kept import USUAL
 from nsys_llm.critical_path.replay.condensed import DOUBT
 from nsys_llm.critical_path.replay.skeleton import NEVER
 from nsys_llm.critical_path.replay.solve import Clamps, beyond_others, longest
@@ -17,7 +18,6 @@ from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, Rep
 from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray
 
-from ..partials import USUAL
 from .job import Job
 from .job_graph import JobGraph, job_graph
 from .meetings import Meetings, RankRows

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.rank.kept import USUAL
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.what_if import (
     CATEGORY,
@@ -25,7 +26,6 @@ from nsys_llm.manifest.what_if import (
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.prices.replays import MOST_RESIDUAL_PCT
 
-from ..partials import USUAL
 from .job_tables import JobPaths
 from .meetings import Meetings, RankRows
 from .replay import JobReplays, late_ranks, new_path, replays

@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.tails.instances import Instances
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import percent
 from nsys_llm.trace.identity import Rank
 
-from ..per_rank.instances import Instances
 from .bursts import LARGEST_CHANCE, Burst, find_bursts, windows_n
 from .medians import Medians, RankParts
 from .outliers import offsets_ns, outlier_columns, owners, states_of

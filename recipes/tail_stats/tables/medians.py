@@ -7,14 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
+from nsys_llm.facts.tails.kernels import KernelTails, RankTails
+from nsys_llm.facts.tails.launches import Key, config_text
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import Beyond, beyond_medians, second_modes, twice_medians
 from nsys_llm.report.columns import Columns, taken
 from nsys_llm.trace.identity import Rank
-
-from ..per_rank.kernels import KernelTails, RankTails
-from ..per_rank.launches import Key, config_text
 
 RankParts = Sequence[tuple[Rank, RankTails]]
 

@@ -23,7 +23,6 @@ from nsys_llm.job.collectives.profiler import (
 )
 from nsys_llm.job.collectives.waits import member_waits
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.merging import merged
 from nsys_llm.report.columns import Columns, taken
 
 from .kernels import by_change
@@ -91,9 +90,10 @@ class RunCollectives:
         return self.by_key.get((ALL, ALL), _NOTHING)
 
 
-def sum_collectives(run: RunSums, collectives: MatchedCollectives) -> RunCollectives:
+def sum_collectives(run: RunSums) -> RunCollectives:
     """Add the matched collectives of a run up."""
-    delays = delays_ns(collectives, merged([{}, *(sums.held for _, sums in run.ranks)]))
+    collectives = run.job.collectives
+    delays = delays_ns(collectives, run.job.facts.held)
     by_key: dict[tuple[str, str], CollectiveSums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
         part = _summed(sequence, collectives, late_ns)

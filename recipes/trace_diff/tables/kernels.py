@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.facts.compared.operations import config_text
 from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.rank_tests import adjusted, compare_ranks
 from nsys_llm.report.columns import Columns, percent, sorted_columns
@@ -18,7 +19,6 @@ from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..per_rank.operations import config_text
 from .chosen_steps import StepKernels
 from .runs import KernelSide, Runs
 from .step_splits import FloatArray

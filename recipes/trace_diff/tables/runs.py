@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.facts.compared.kept import DeviceSums, RankSums
+from nsys_llm.facts.compared.operations import Key
+from nsys_llm.known.job import Job
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import positions, summed
@@ -17,9 +20,6 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import COMPARED
-
-from ..partials import DeviceSums, DiffPartial, RankSums, SidePart
-from ..per_rank.operations import Key
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RunSums:
     """One run, and sums over all of its ranks and devices.
 
     Attributes:
-        part: What its ranks were reduced to together.
+        job: What is known of its ranks together.
         ranks: Those with GPU work, in order of number.
         others: Reports without GPU work, and those that could not be read.
         gpus: Names of the GPUs that its reports tell of.
@@ -58,7 +58,7 @@ class RunSums:
     """
 
     side: str
-    part: SidePart
+    job: Job
     ranks: tuple[tuple[Rank, RankSums], ...]
     others: tuple[Rank, ...]
     devices_n: int
@@ -70,14 +70,15 @@ class RunSums:
     whole_graphs_n: int
 
     @classmethod
-    def of(cls, side: str, part: SidePart, ranks: Sequence[Rank]) -> RunSums:
+    def of(cls, side: str, job: Job) -> RunSums:
         """Add up the ranks of a side."""
+        part, ranks = job.facts.compared, job.ranks
         sums = [part.ranks[rank.key] for rank in ranks if rank.key in part.ranks]
         devices = [device for of_rank in sums for device in of_rank.devices]
         facts = (rank.facts for rank in ranks if rank.key in part.ranks)
         return cls(
             side=side,
-            part=part,
+            job=job,
             ranks=tuple((rank, part.ranks[rank.key]) for rank in ranks if rank.key in part.ranks),
             others=tuple(rank for rank in ranks if rank.key not in part.ranks),
             devices_n=len(devices),
@@ -92,7 +93,7 @@ class RunSums:
     @property
     def keys(self) -> tuple[Key, ...]:
         """What its kernels launch, sorted."""
-        return self.part.kernels.keys
+        return self.job.facts.compared.kernels.keys
 
     @property
     def device_window_ns(self) -> int:
@@ -105,7 +106,7 @@ class RunSums:
 
     def kernels_by(self, groups: Sequence[Any], group_of: Callable[[Key], Any]) -> KernelSide:
         """Return kernels by groups of their keys; those of no group are left out."""
-        kernels, groups_n = self.part.kernels, len(groups)
+        kernels, groups_n = self.job.facts.compared.kernels, len(groups)
         code = positions(map(group_of, kernels.keys), groups)
         counts = kernels.counts.regrouped(code) if code.size else kernels.counts
         rows = counts.group >= 0
@@ -170,16 +171,9 @@ def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:
     return KernelSide(launches_n, total_ns, counts, twice_medians(order))
 
 
-def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
+def runs_of(job: Job) -> Runs:
     """Return the runs of all ranks, of those without GPU work and of unreadable ones too."""
-    repeated = {rank.key.side for rank in ranks} - set(COMPARED)
+    repeated = {*job.sides} - set(COMPARED)
     sides = [*COMPARED, *sorted(repeated, key=lambda side: int(side.rpartition("-")[2]))]
-    baseline, after, *repeats = (
-        RunSums.of(
-            side,
-            partial.sides.get(side, SidePart()),
-            [rank for rank in ranks if rank.key.side == side],
-        )
-        for side in sides
-    )
+    baseline, after, *repeats = (RunSums.of(side, job.sides[side]) for side in sides)
     return Runs(baseline, after, tuple(repeats))

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.facts.compared.kept import RankSums
+from nsys_llm.facts.compared.operations import CopyKind
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..partials import RankSums
-from ..per_rank.operations import CopyKind
 from .kernels import by_change, sum_columns
 from .runs import Runs, RunSums
 from .step_splits import FloatArray

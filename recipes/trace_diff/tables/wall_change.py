@@ -143,7 +143,10 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     """Return the table host: calls and ranges that wait for no GPU, before and after."""
     parts: list[Columns] = []
     for kind in (CALL, RANGE):
-        both = [run.part.calls if kind == CALL else run.part.ranges for run in runs.compared]
+        both = [
+            run.job.facts.compared.calls if kind == CALL else run.job.facts.compared.ranges
+            for run in runs.compared
+        ]
         seen = [(some.keys, np.unique(some.counts.group).tolist()) for some in both]
         names = sorted({of[code] for of, codes in seen for code in codes})
         before, after = (_host_side(some, names) for some in both)

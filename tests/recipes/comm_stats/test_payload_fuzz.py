@@ -14,9 +14,9 @@ import pytest
 from nccl_payloads import BYTES, COMM, FORMATS, PEER, REDOP, STATIC, blob, structure
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.nccl import payloads
+from nsys_llm.facts.nccl.payloads import Schemas
 from nsys_llm.profile.tables import Table
-from nsys_llm.recipes.comm_stats.per_rank import payloads
-from nsys_llm.recipes.comm_stats.per_rank.payloads import Schemas
 
 REASONS = {"ok", "no_schema", "bad_header", "short", "conflict"}
 LABELS = (COMM, BYTES, "Bytes", PEER, "Root", REDOP, "Rank", "", "odd", None)

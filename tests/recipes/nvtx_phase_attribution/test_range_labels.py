@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.recipes.nvtx_phase_attribution.per_rank.ranges import counting_keys, shown_name
+from nsys_llm.facts.phases.ranges import counting_keys, shown_name
 
 
 def counting(**ranges):

@@ -14,11 +14,11 @@ from title_claims import check_title
 from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.facts.roofline.gemms import shape_of
 from nsys_llm.manifest.model_config import _Unknown as UnknownKey
 from nsys_llm.manifest.model_config import model_of, read_model
 from nsys_llm.recipes.roofline.analysis import ANALYSIS
 from nsys_llm.recipes.roofline.findings.answer import kernels_bound
-from nsys_llm.recipes.roofline.per_rank.gemms import shape_of
 from nsys_llm.recipes.roofline.tables.gemms import element_bytes, gemm_work, operand_type
 from nsys_llm.recipes.roofline.tables.step_work import (
     Batch,

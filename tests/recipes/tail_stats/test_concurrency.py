@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.recipes.tail_stats.per_rank.concurrency import Timeline
+from nsys_llm.facts.tails.concurrency import Timeline
 
 OPS = st.lists(
     st.tuples(st.integers(0, 25), st.integers(0, 9), st.integers(0, 2), st.integers(0, 1)),

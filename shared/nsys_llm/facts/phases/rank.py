@@ -1,0 +1,51 @@
+"""Reduces one rank: its phases, ranges, steps and gaps, and what could be attributed."""
+
+from __future__ import annotations
+
+from nsys_llm.core.concurrently import concurrently
+from nsys_llm.facts.phases.attribution_coverage import map_attribution, range_missing
+from nsys_llm.facts.phases.idle_sums import map_idle
+from nsys_llm.facts.phases.kept import PhaseFacts, RangeCounts, RankPhases
+from nsys_llm.facts.phases.model_parts import map_parts
+from nsys_llm.facts.phases.phases import map_phases
+from nsys_llm.facts.phases.ranges import map_ranges
+from nsys_llm.facts.phases.rank_ops import RankOps
+from nsys_llm.facts.phases.steps import map_steps
+from nsys_llm.facts.rank_view import RankView
+
+
+def of(view: RankView) -> PhaseFacts:
+    """Reduce one rank."""
+    trace, rank, options = view.trace, view.key, view.options
+    ops = RankOps.of(view)
+    tree = ops.ranged.tree
+    ranges, sums, idle, steps, attribution, parts = concurrently(
+        len(ops.name),
+        lambda: map_ranges(trace, ops, options),
+        lambda: map_phases(trace, ops),
+        lambda: map_idle(view, ops),
+        lambda: map_steps(trace, ops),
+        lambda: map_attribution(trace, ops),
+        lambda: map_parts(view, ops),
+    )
+    rank_phases = RankPhases(
+        phases=sums.phases,
+        ranges=ranges,
+        steps=steps,
+        idle=idle,
+        attribution=attribution,
+        missing=range_missing(ops),
+        marks=RangeCounts(
+            push_pop_n=int(tree.first[: tree.pushed_n].sum()),
+            start_end_n=len(tree) - tree.pushed_n,
+            without_end_n=tree.without_end_n,
+            empty_n=tree.empty_n,
+            graph_kernels_n=parts.graph_kernels_n,
+            annotated_n=parts.annotated_n,
+            annotation_key=parts.annotation_key,
+            contradicted_n=parts.contradicted_n,
+        ),
+        parts=parts.sums,
+        shared_map=parts.shared_map,
+    )
+    return PhaseFacts({rank: rank_phases}, sums.kernels)
