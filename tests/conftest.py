@@ -24,7 +24,7 @@ from small_ranks import write_small_ranks
 from title_claims import check_title
 from undrawn.sitecustomize import write_empty
 
-from nsys_llm.report import drawing, report
+from nsys_llm.report import drawing, run_findings
 from nsys_llm.report.findings import Finding, finding_record
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ LEAST_BYTES = 8 << 30
 
 # Before a test imports it by itself, with a grammar that takes longer than all of our modules.
 drawing.nbformat()
-_priced = report.priced
+_priced = run_findings.priced
 
 
 def _checked(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
@@ -56,7 +56,7 @@ def _checked(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
     return every
 
 
-report.priced = _checked
+run_findings.priced = _checked
 # What is collected stays; see `pytest_collection_finish`.
 gc.disable()
 

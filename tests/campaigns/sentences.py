@@ -33,10 +33,11 @@ from machine.program import Program  # noqa: E402
 from quick_run import quick_run  # noqa: E402
 from title_claims import check_title  # noqa: E402
 
-from nsys_llm.report import report  # noqa: E402
+from nsys_llm.report import run_findings  # noqa: E402
+from nsys_llm.report.building import finished  # noqa: E402
 from nsys_llm.report.findings import Finding, finding_record  # noqa: E402
 from nsys_llm.report.first_screen import first_screen_lines  # noqa: E402
-from nsys_llm.report.part import Part, finished  # noqa: E402
+from nsys_llm.report.part import Part  # noqa: E402
 from nsys_llm.report.records import records  # noqa: E402
 
 #: Jobs of which one rank or stage is slow, or that only seem so.
@@ -58,7 +59,10 @@ def jobs(machines: range, plants: range) -> Iterator[tuple[str, Program]]:
 def problems(program: Program, *, show: bool = False) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the overview of a job: its kind, and what it says."""
     false: list[str] = []
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(report, "priced", _kept(false)):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(run_findings, "priced", _kept(false)),
+    ):
         write_profiles(simulate(program), Path(folder))
         whole = finished(quick_run("llm_overview", Path(folder)))
     yield from (("false number", text) for text in false)
@@ -68,7 +72,7 @@ def problems(program: Program, *, show: bool = False) -> Iterator[tuple[str, str
         print(*lines, sep="\n")
     drawn_n = max((int(found[1]) for line in lines if (found := _ITEM.match(line))), default=0)
     shown = [made for made in whole.report.opportunities if made.price][:drawn_n]
-    for rank, verdict in _sure(whole.run.parts):
+    for rank, verdict in _sure(whole.parts):
         if not any(rank in (made.rank, *made.ranks) and _is_of_ranks(made) for made in shown):
             yield "not on the screen", f"rank {rank} {verdict}"
         if not shown:
@@ -77,7 +81,7 @@ def problems(program: Program, *, show: bool = False) -> Iterator[tuple[str, str
 
 def _kept(false: list[str]) -> Any:
     """Return what prices findings and keeps what is false in those that it prices."""
-    priced = report.priced
+    priced = run_findings.priced
 
     def checked(findings: Iterable[Finding], tables: Mapping[str, Any]) -> list[Finding]:
         every = priced(findings, tables)

@@ -150,7 +150,7 @@ def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
     )
     run = quick_run("step_budget", report.write_sqlite(tmp_path / "rank0.sqlite"))
     details = {
-        charge.detail for rank in run.partial.ranks.values() for charge in rank.forest.charges
+        charge.detail for rank in run.facts[""].paths.values() for charge in rank.forest.charges
     }
     if name == "unique {}":
         assert OTHER_RANGES in details

@@ -14,7 +14,7 @@ from quick_run import quick_run
 
 from nsys_llm.facts.timeline import step_lanes
 from nsys_llm.facts.timeline.step_lanes import KeptRanks, LaneInputs
-from nsys_llm.report.part import finished
+from nsys_llm.report.building import finished
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.trace.identity import RankKey
 

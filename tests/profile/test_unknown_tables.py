@@ -8,8 +8,8 @@ import pytest
 from quick_run import quick_run
 from trace_builder import TraceBuilder
 
+from nsys_llm.report.building import finished
 from nsys_llm.report.capture_summary import unrecorded
-from nsys_llm.report.part import finished
 
 US = 1_000
 

@@ -7,8 +7,8 @@ from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.llm_overview.findings.screen import _group_lines
+from nsys_llm.report.building import finished
 from nsys_llm.report.first_screen import first_screen_lines
-from nsys_llm.report.part import finished
 
 US, MS = 1_000, 1_000_000
 READ, WRITTEN = "2(512)_generation_0(0)", "0(0)_generation_8(8)"

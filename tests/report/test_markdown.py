@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from rendered import markdown_text, markdown_tokens
 from report_maker import FINDING, SECTION, made_report, made_results
 
-from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.markdown import (
     capture_markdown,
     head_markdown,
@@ -20,7 +19,7 @@ from nsys_llm.report.markdown import (
     section_markdown,
 )
 from nsys_llm.report.page_parts import html_text
-from nsys_llm.report.report import MOST_SHOWN
+from nsys_llm.report.report import MOST_SHOWN, Unrecorded
 from nsys_llm.view.results import Results
 from nsys_llm.view.text import quoted
 

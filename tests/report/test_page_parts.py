@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from rendered import Markup, markdown_text, markdown_tokens
 from report_maker import FINDING, made_report, made_results, price_of
 
-from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.page_parts import (
     capture_html,
     findings_html,
     html_text,
 )
+from nsys_llm.report.report import Unrecorded
 from nsys_llm.view.text import quoted
 
 #: Any text but code points that stand for no character, which a renderer may replace.

@@ -6,13 +6,13 @@ All texts are prose in which names out of a report stand in backticks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.profile.capture import NO_KERNEL, CaptureFacts
 from nsys_llm.report.recording import engine_switch, nvtx_was_traced
+from nsys_llm.report.report import Unrecorded
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
@@ -155,24 +155,6 @@ def little_work(tables: _Tables) -> str:
     if not span_ns or (span_ns >= _LEAST_SPAN_NS and (ops_n >= _LEAST_OPS or has_graphs)):
         return ""
     return f"too little to judge: {counted(ops_n, 'GPU operation')} in {format_ns(span_ns)}"
-
-
-@dataclass(frozen=True)
-class Unrecorded:
-    """What reports could not show.
-
-    Attributes:
-        lost: In words; with how many reports lack it, unless all do.
-        record: Flags of `nsys profile` that would have shown it, or a clause that says what would.
-    """
-
-    lost: str
-    record: str
-
-    @property
-    def text(self) -> str:
-        """Both as prose."""
-        return f"{self.lost}: {quoted(self.record) if self.record[0] == '-' else self.record}"
 
 
 def unrecorded(run: Run) -> list[Unrecorded]:

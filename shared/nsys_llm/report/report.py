@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, Final
-
-import pandas as pd
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
-from nsys_llm.report.capture_summary import (
-    Unrecorded,
-    capture_caveats,
-    run_facts,
-    sided_caveats,
-    unrecorded,
-)
 from nsys_llm.report.findings import (
     CAPTURE,
-    UNRECORDED_WORK,
     Finding,
-    finding_columns,
     finding_record,
     opportunities,
-    ranked,
     remarks,
     steps_words,
 )
-from nsys_llm.report.group_words import with_whose
 from nsys_llm.report.ncu import NCU_LABEL
-from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.price import price_words
-from nsys_llm.report.prices.pricing import priced
-from nsys_llm.report.recording import without_traced
-from nsys_llm.report.records import Tables
-from nsys_llm.report.run import Run
-from nsys_llm.report.run_findings import run_findings, without_comparisons
-from nsys_llm.report.screen import Screen, subject
-from nsys_llm.report.unprofiled import COLUMN as UNPROFILED
-from nsys_llm.report.unprofiled import NO_STEPS, refusal
-from nsys_llm.report.wall_line import WallLine, wall_lines
-from nsys_llm.report.work_findings import silent_files
+from nsys_llm.report.screen import Screen
+from nsys_llm.report.wall_line import WallLine
 from nsys_llm.view.text import format_ns, quoted, unquoted
 
 #: Renders a text.
 Prose = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """What reports could not show.
+
+    Attributes:
+        lost: In words; with how many reports lack it, unless all do.
+        record: Flags of `nsys profile` that would have shown it, or a clause that says what would.
+    """
+
+    lost: str
+    record: str
+
+    @property
+    def text(self) -> str:
+        """Both as prose."""
+        return f"{self.lost}: {quoted(self.record) if self.record[0] == '-' else self.record}"
 
 
 @dataclass(frozen=True)
@@ -129,68 +125,6 @@ MORE_HEADING: Final = "More tables and figures"
 EXTRA_HEADING: Final = "Extras of this capture"
 #: Below the heading of findings that have a gain.
 NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do not add up."
-
-
-def all_findings(run: Run, tables: Tables) -> list[Finding]:
-    """Return the findings of a run in order: the recipe's own and those that all recipes share."""
-    findings = run.analysis.findings(tables)
-    if silent_files(tables):
-        findings = without_comparisons(findings)
-    if not run.manifest.recipes:  # whose parts name them
-        findings = with_whose(findings, tables)
-    said = without_traced([*run_findings(tables), *findings], run.profiles)
-    return ranked(priced(said, tables))
-
-
-def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
-    """Return the table `findings` of a run."""
-    table = manifest.table("findings")
-    return declared_frame(
-        table, finding_columns(findings, [column.name for column in table.columns])
-    )
-
-
-def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Report:
-    """Put together what a run tells."""
-    sided, is_overview, analysis = run.manifest.sided, run.manifest.recipes, run.analysis
-    screen = analysis.screen(tables) if analysis.screen else None
-    # Optional ones that are empty are left out.
-    sections = [
-        section
-        for section in run.manifest.sections
-        if len(tables[section.table]) or not (section.optional or section.extra)
-    ]
-    caveats = sided_caveats(tables) if sided else capture_caveats(tables)
-    notes = [f"{quoted(who)}: {note}." for who, note in run.notes]
-    step_ns, ignored = run.options.get("unprofiled_step"), ""
-    if step_ns is not None and tables["wall"][UNPROFILED].isna().all():
-        walls = [w for profile in run.profiles for rank in profile.ranks for w in rank.wall.devices]
-        ignored = max((refusal(wall, step_ns) or "" for wall in walls), default=NO_STEPS)
-        notes.insert(0, ignored)
-    if is_overview and screen:
-        trust = ignored or screen.trust
-        screen = replace(screen, subject=subject(run.profiles), trust=trust)
-    return Report(
-        manifest=run.manifest,
-        answer=analysis.answer(tables),
-        findings=tuple(findings),
-        facts=tuple(run_facts(run, tables)),
-        caveats=(*caveats, *analysis.caveats(tables), *notes),
-        unrecorded=tuple(unrecorded(run)),
-        sections=tuple(sections),
-        wall=_known_walls(tables, findings, screen),
-        screen=screen if is_overview else None,
-    )
-
-
-def _known_walls(
-    tables: Tables, findings: Sequence[Finding], screen: Screen | None
-) -> tuple[WallLine, ...]:
-    """Return the wall split; where most work is not recorded, that in place of what bounds it."""
-    lines = wall_lines(tables)
-    if any(finding.rule == UNRECORDED_WORK for finding in findings):
-        return tuple(line.not_recorded() for line in lines)
-    return tuple(line.refined(screen.kernels_bound) for line in lines) if screen else lines
 
 
 def report_record(report: Report) -> dict[str, Any]:

@@ -1,18 +1,33 @@
-"""Findings that every recipe shares: what is missing from a run, and whether it is one job.
+"""All findings of a run: its own, and those that every recipe shares on what is missing from it.
 
-Made from its tables alone.
+They are made from its tables alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
+import pandas as pd
+
+from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.capture_findings import capture_findings
-from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding, cells, claim
-from nsys_llm.report.group_words import group_names
+from nsys_llm.report.findings import (
+    PERFORMANCE,
+    Evidence,
+    Finding,
+    cells,
+    claim,
+    finding_columns,
+    ranked,
+)
+from nsys_llm.report.group_words import group_names, with_whose
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.prices.pricing import priced
+from nsys_llm.report.recording import without_traced
 from nsys_llm.report.records import Tables, records
+from nsys_llm.report.run import Run
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.report.unprofiled import COLUMN, IN_STEPS
 from nsys_llm.report.work_findings import silent_files
@@ -21,6 +36,25 @@ from nsys_llm.view.text import cleaned, first_quoted, quoted
 _MOST_NAMED: Final = 5
 #: As many are named in a title.
 _FEW: Final = 2
+
+
+def all_findings(run: Run, tables: Tables) -> list[Finding]:
+    """Return the findings of a run in order: the recipe's own and those that all recipes share."""
+    findings = run.analysis.findings(tables)
+    if silent_files(tables):
+        findings = without_comparisons(findings)
+    if not run.manifest.recipes:  # whose parts name them
+        findings = with_whose(findings, tables)
+    said = without_traced([*run_findings(tables), *findings], run.profiles)
+    return ranked(priced(said, tables))
+
+
+def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
+    """Return the table `findings` of a run."""
+    table = manifest.table("findings")
+    return declared_frame(
+        table, finding_columns(findings, [column.name for column in table.columns])
+    )
 
 
 def run_findings(tables: Tables) -> list[Finding]:

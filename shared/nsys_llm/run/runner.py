@@ -21,8 +21,9 @@ from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.report import drawing
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.anonymous import anonymous
+from nsys_llm.report.building import finished
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.part import PARTS_FOLDER, Part, finished
+from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
 from nsys_llm.report.verdict import gated

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from command_line import run
-from quick_run import quick, quick_run
+from quick_run import quick, quick_part
 from results import rows
 from title_claims import check_title
 from trace_builder import TraceBuilder
@@ -31,8 +31,6 @@ from nsys_llm.recipes.roofline.tables.step_work import (
     training_flops,
 )
 from nsys_llm.report.findings import finding_record
-from nsys_llm.report.report import build_report
-from nsys_llm.report.run_tables import run_tables
 from nsys_llm.taxonomy.gpu_peaks import _peaks, gpu_peak
 
 #: HBM3 of an H100: 5,120 bits at 2,619 MHz, twice a cycle.
@@ -646,8 +644,8 @@ COMPUTE_PEAKS = ("--tp", "8", "--peak-bandwidth", "100000", "--peak-flops", "20"
 )
 def test_the_word_of_a_decode_is_what_its_roofline_says(words, word, tmp_path):
     asked = () if words is None else ("--model", config(tmp_path), *words)
-    run = quick_run("llm_overview", planted(tmp_path, 12), "--only", "roofline", *asked)
-    assert build_report(run, run_tables(run), []).wall[0].bound.word == word
+    part = quick_part("llm_overview", planted(tmp_path, 12), "--only", "roofline", *asked)
+    assert part.report.wall[0].bound.word == word
 
 
 def test_a_run_with_a_model_is_published(tmp_path):

@@ -11,7 +11,7 @@ from machine.program import Pop, Push, Sync
 from quick_run import quick_run
 
 from nsys_llm.report.price import price_words
-from nsys_llm.report.report import all_findings
+from nsys_llm.report.run_findings import all_findings
 from nsys_llm.report.run_tables import run_tables
 
 

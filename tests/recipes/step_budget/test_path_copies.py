@@ -9,7 +9,7 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import finding_record
-from nsys_llm.report.report import all_findings
+from nsys_llm.report.run_findings import all_findings
 from nsys_llm.report.run_tables import run_tables
 
 US = 1_000
