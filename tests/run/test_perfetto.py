@@ -340,6 +340,7 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     assert read_file(out).slices == []
 
 
+@pytest.mark.slow
 def test_a_profile_that_is_replaced_between_the_reads_is_in_no_timeline(tmp_path):
     write_demo(tmp_path, scale=0.02)
     ranks, other = tmp_path / "after", tmp_path / "baseline" / "rank1.sqlite"

@@ -1,4 +1,4 @@
-"""Makes the tables of comm_stats out of the merged partial, once."""
+"""Makes the tables of comm_stats of all ranks, once."""
 
 from __future__ import annotations
 

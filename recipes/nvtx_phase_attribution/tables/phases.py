@@ -1,4 +1,4 @@
-"""The tables of phases, made out of the merged partial."""
+"""The tables of phases, made of merged facts."""
 
 from __future__ import annotations
 

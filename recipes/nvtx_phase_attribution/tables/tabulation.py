@@ -1,4 +1,4 @@
-"""Tables of nvtx_phase_attribution out of the merged partial."""
+"""Tables of nvtx_phase_attribution of merged facts."""
 
 from __future__ import annotations
 

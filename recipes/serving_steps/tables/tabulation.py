@@ -1,4 +1,4 @@
-"""Tables of serving_steps out of the merged partial."""
+"""Tables of serving_steps of merged facts."""
 
 from __future__ import annotations
 

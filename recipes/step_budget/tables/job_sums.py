@@ -22,7 +22,7 @@ from nsys_llm.numeric.intervals import IntArray
 
 from .job_walk import Trail
 
-#: So many stretches at a time stay small beside the partial.
+#: So many stretches at a time stay small beside the facts.
 _BLOCK: Final = 1 << 19
 
 _Columns = tuple[Any, ...]

@@ -35,7 +35,7 @@ from .outliers import offsets_ns, outlier_columns, owners, states_of
 _USUAL_SHARE: Final = 0.1
 #: Ranks that are listed by number.
 _MOST_RANKS: Final = 16
-#: What a launch is of, as the partials of ranks count launches.
+#: What a launch is of, as the facts of ranks count launches.
 _GROUP: Final = ["owner", "device_id", "key"]
 #: Positions of outliers, and the burst that they are.
 Cluster = tuple[IntArray, Burst]

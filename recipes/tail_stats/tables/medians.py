@@ -22,7 +22,7 @@ class Medians:
     """Each key over all ranks.
 
     Attributes:
-        keys: See `per_rank.launches`.
+        keys: See `launches`.
         order: Around their percentiles.
         beyond: What launches take beyond it.
         modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.

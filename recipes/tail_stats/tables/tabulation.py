@@ -1,4 +1,4 @@
-"""Makes the tables of tail_stats out of the merged partial, once."""
+"""Makes the tables of tail_stats of all ranks, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+"""Windows of steps and the paths to their ends: of one rank. Integers and strings, which merge exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank, or many on several sides, are reduced to: integers and strings only."""
+"""What runs are compared by: of one rank, or of all of a side. Integers and strings, which merge exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+"""Kernels, copies, calls and launches of one rank, or of many. Integers and strings, which merge exactly."""
 
 from __future__ import annotations
 

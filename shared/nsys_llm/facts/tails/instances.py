@@ -24,8 +24,8 @@ from nsys_llm.trace.identity import RankKey
 #: Launches that a rank sends at most, but for equals of the last.
 MOST_CANDIDATES: Final = 100_000
 
-#: Integer columns. `owner` is a position in `Instances.ranks`, `key` one in the keys of the partial
-#: (see `per_rank.launches`), `ncu_skip_n` as in `NcuLaunches`; the others are those of the table
+#: Integer columns. `owner` is a position in `Instances.ranks`, `key` one in the keys of the facts
+#: (see `launches`), `ncu_skip_n` as in `NcuLaunches`; the others are those of the table
 #: `outliers`. NULL_INT where that has null.
 NUMBERS: Final = (
     "owner",

@@ -43,7 +43,7 @@ class RankTails:
     """One rank by device and key, in that order; arrays of shape (rows,).
 
     Attributes:
-        keys: See `per_rank.launches`; sorted.
+        keys: See `launches`; sorted.
         key: Position in `keys`.
         total_ns: Time inside the window.
         moments: Of whole launches that start in the window.
@@ -86,7 +86,7 @@ class KernelTails:
 
     @classmethod
     def merge(cls, parts: Sequence[KernelTails]) -> KernelTails:
-        """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+        """Join facts of distinct ranks. Associative and commutative; the identity is empty."""
         parts = [part for part in parts if part.ranks]
         if len(parts) == 1:
             return parts[0]

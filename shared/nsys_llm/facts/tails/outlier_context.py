@@ -32,7 +32,7 @@ Texts = dict[str, npt.NDArray[Any]]
 def around(
     trace: RankTrace, every: KeyedKernels, chosen: KeyedKernels, steps: Steps | None
 ) -> tuple[Numbers, Texts]:
-    """Return the columns of `per_rank.instances` that say what was around.
+    """Return the columns of `Instances` that say what was around.
 
     Args:
         trace: One rank; what filters leave out ran beside the rest, so all of it counts.

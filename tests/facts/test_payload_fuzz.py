@@ -1,6 +1,6 @@
 """Damaged payloads and schemas: each is counted by a reason, none is an exception or a guess.
 
-`python tests/recipes/comm_stats/test_payload_fuzz.py SECONDS [SEED]` goes on for so long.
+`python tests/facts/test_payload_fuzz.py SECONDS [SEED]` goes on for so long.
 """
 
 from __future__ import annotations
