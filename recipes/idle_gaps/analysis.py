@@ -25,7 +25,7 @@ from .findings.answer import answer, caveats, findings
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    needs=("idle",),
+    needs=("idle", "idle_causes"),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

@@ -23,7 +23,7 @@ from .findings.on_path import findings
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    needs=("collectives", "paths"),
+    needs=("collectives", "idle_causes", "paths"),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

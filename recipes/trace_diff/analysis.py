@@ -24,7 +24,7 @@ from .findings.changes import findings
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    needs=("compared", "collectives", "held"),
+    needs=("collectives", "held", "compared"),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.facts.nccl.kept import RankComm
+from nsys_llm.facts.nccl.rank import CommDevice, RankComm
 from nsys_llm.facts.nccl.sizes import RankCalls, Sizes
-from nsys_llm.facts.nccl.steps import CommDevice
 from nsys_llm.job.collectives.chains import Chain, find_chains
 from nsys_llm.job.collectives.job_steps import JobSteps
 from nsys_llm.job.collectives.matched import MatchedCollectives

@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from nsys_llm.facts.idle.kept import MICRO_GAP_NS
+from nsys_llm.facts.idle.patterns import MICRO_GAP_NS
 from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, cells, claim

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.facts.idle.gap_rows import GapRow
-from nsys_llm.facts.idle.kept import RankPatterns
-from nsys_llm.facts.idle.patterns import pattern_key
+from nsys_llm.facts.idle.patterns import RankPatterns, pattern_key
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import MEDIAN, interpolate
 from nsys_llm.numeric.grouping import positions

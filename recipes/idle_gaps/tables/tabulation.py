@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.facts.device.gap_sums import BUCKET_EDGES_NS, BUCKETS, GapSums
-from nsys_llm.facts.idle.kept import DeviceIdle, IdleTimes, RankIdle
+from nsys_llm.facts.idle.devices import DeviceIdle, IdleTimes
+from nsys_llm.facts.idle.rank import RankIdle
 from nsys_llm.known.job import Job
 from nsys_llm.numeric.distributions import interpolate
 from nsys_llm.numeric.grouping import joined

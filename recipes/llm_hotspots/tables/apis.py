@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.facts.operations.apis import ApiClasses, RankApis
-from nsys_llm.facts.operations.kept import RankRows
+from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.stacking import stacked

@@ -9,8 +9,8 @@ import numpy as np
 
 from nsys_llm.facts.operations.callstacks import CallStack
 from nsys_llm.facts.operations.cuda_graphs import ReplayTimes
-from nsys_llm.facts.operations.kept import RankRows
 from nsys_llm.facts.operations.memory import Allocator, MemorySeries
+from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, of_rank, record_columns

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.facts.operations.kept import RankRows
 from nsys_llm.facts.operations.launch_stages import STAGES
 from nsys_llm.facts.operations.launches import PEAK_NS, CallTimes
+from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.facts.operations.kept import RankRows
 from nsys_llm.facts.operations.memops import MemopRows
+from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, interpolate
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.facts.device.overlap import BusyParts
-from nsys_llm.facts.operations.kept import RankRows
 from nsys_llm.facts.operations.memops import ExposedCopies
+from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.report.columns import Columns, percent, record_columns
 
 _TIMES: Final = ("busy_ns", "compute_ns", "communication_ns", "copy_ns")

@@ -11,9 +11,9 @@ import pandas as pd
 
 from nsys_llm.facts.operations.exposed import ExposedOperation
 from nsys_llm.facts.operations.fusions import FusionRow
-from nsys_llm.facts.operations.kept import DeviceTimes, OperationFacts, RankRows
 from nsys_llm.facts.operations.kernels import KernelRows, SourceRows
 from nsys_llm.facts.operations.overheads import OverheadRow
+from nsys_llm.facts.operations.rank import DeviceTimes, OperationFacts, RankRows
 from nsys_llm.known.job import Job
 from nsys_llm.numeric.distributions import Moments
 from nsys_llm.numeric.grouping import joined

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from nsys_llm.facts.phases.kept import RankPhases
+from nsys_llm.facts.phases.rank import RankPhases
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.report.columns import Columns, rank_columns

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.phases.step_windows import StepWindows
-from nsys_llm.facts.phases.steps import StepRows
+from nsys_llm.facts.phases.steps import StepRows, StepWindows
 from nsys_llm.job.common_step import steps_of_groups
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined

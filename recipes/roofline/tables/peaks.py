@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.facts.roofline.kept import RankRoofline
+from nsys_llm.facts.roofline.rank import RankRoofline
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.stages import find_stages
 from nsys_llm.manifest.model_config import ModelConfig

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.roofline.kept import RankRoofline
+from nsys_llm.facts.roofline.rank import RankRoofline
 from nsys_llm.facts.steps.batches import Batches
 from nsys_llm.report.columns import of_rank
 from nsys_llm.trace.identity import Rank

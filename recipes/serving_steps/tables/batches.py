@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.serving.kept import RankServing, ServedSteps
+from nsys_llm.facts.serving.rank import RankServing, ServedSteps
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns

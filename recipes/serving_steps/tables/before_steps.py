@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_llm.facts.serving.kept import ServedSteps
+from nsys_llm.facts.serving.rank import ServedSteps
 from nsys_llm.report.columns import of_rank
 from nsys_llm.trace.identity import Rank
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.serving.kept import ServedSteps
+from nsys_llm.facts.serving.rank import ServedSteps
 from nsys_llm.facts.steps.token_waits import (
     MOST_UNKNOWN_PCT,
     TokenWaits,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.serving.kept import ServedSteps
+from nsys_llm.facts.serving.rank import ServedSteps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.two_samples import scaled_mad
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.critical_path.path import classes
-from nsys_llm.critical_path.rank.kept import DeviceBudget, RankBudget
+from nsys_llm.critical_path.rank.rank import DeviceBudget, RankBudget
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray

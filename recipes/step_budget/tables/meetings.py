@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.critical_path.path.forest import PathForest
-from nsys_llm.critical_path.rank.kept import RankBudget
+from nsys_llm.critical_path.rank.rank import RankBudget
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.job_steps import usual_difference
 from nsys_llm.job.collectives.matched import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.critical_path.path.ops import Bools
-from nsys_llm.critical_path.rank.kept import USUAL
+from nsys_llm.critical_path.rank.replay import USUAL
 from nsys_llm.critical_path.replay.condensed import DOUBT
 from nsys_llm.critical_path.replay.skeleton import NEVER
 from nsys_llm.critical_path.replay.solve import Clamps, beyond_others, longest

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
-from nsys_llm.critical_path.rank.kept import USUAL
+from nsys_llm.critical_path.rank.replay import USUAL
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.what_if import (
     CATEGORY,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.facts.compared.kept import RankSums
+from nsys_llm.facts.compared.rank import RankSums
 from nsys_llm.facts.compared.step_walls import StepWalls
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.cuda_codes import MoveKind

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.facts.compared.kept import DeviceSums, RankSums
 from nsys_llm.facts.compared.operations import Key
+from nsys_llm.facts.compared.rank import DeviceSums, RankSums
 from nsys_llm.known.job import Job
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts

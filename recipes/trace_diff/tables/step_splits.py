@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.facts.compared.kept import RankSums
+from nsys_llm.facts.compared.rank import RankSums
 from nsys_llm.facts.compared.step_walls import DeviceStepWalls, StepWalls
 from nsys_llm.facts.compared.step_works import Work
 from nsys_llm.job.collectives.matched import MatchedCollectives

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.facts.compared.kept import RankSums
 from nsys_llm.facts.compared.operations import CopyKind
+from nsys_llm.facts.compared.rank import RankSums
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api

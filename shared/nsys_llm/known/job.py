@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.wall import WallDetails, WallKey, Walls, joined_details
+from nsys_llm.trace.wall import WallDetails, Walls, joined_details
 
 
 @dataclass(frozen=True)
@@ -96,34 +96,22 @@ class Job:
         Args:
             unread: Whether ranks were not read that others may wait for.
         """
-        idle = {key: idle_details(time_ns) for key, time_ns in self._idle_ns()}
+        idle_ns = dict(self.facts.idle_causes)
+        for key, sums in self.facts.compared.ranks.items():
+            known = {(key, it.device_id): it.idle_ns for it in sums.devices}
+            idle_ns |= {place: ns for place, ns in known.items() if ns is not None}
+        idle = {key: _idle_details(time_ns) for key, time_ns in idle_ns.items()}
         met = self.matched
         communication = {} if met is None else communication_details(met, walls, unread=unread)
         sides = [side.wall_details(walls, unread=False) for side in self.sides.values()]
         return joined_details([idle, communication, *sides])
 
-    def _idle_ns(self) -> Iterator[tuple[WallKey, IntArray]]:
-        """Yield the idle time of devices by cause, where it is known."""
-        facts = self.facts
-        for key, rank in facts.idle.ranks.items():
-            for device in rank.devices:
-                if device.sums is not None:
-                    yield (key, device.device_id), device.sums.time_ns
-        for key, budget in facts.paths.items():
-            for of_budget in budget.devices:
-                if of_budget.idle_ns is not None:
-                    yield (key, of_budget.device_id), of_budget.idle_ns
-        for key, sums in facts.compared.ranks.items():
-            for of_run in sums.devices:
-                if of_run.idle_ns is not None:
-                    yield (key, of_run.device_id), of_run.idle_ns
 
-
-def idle_details(time_ns: IntArray) -> dict[str, dict[str, int]]:
+def _idle_details(time_ns: IntArray) -> dict[str, dict[str, int]]:
     """Return the idle time of a device by cause, for the wall split.
 
     Args:
-        time_ns: Shape (causes,) or (causes, anything), the profiler's share among them.
+        time_ns: Shape (causes,), the profiler's share among them.
     """
-    sums = time_ns.reshape(len(CAUSE_NAMES), -1).sum(axis=1)[:IDLE_CAUSES_N].tolist()
+    sums = time_ns[:IDLE_CAUSES_N].tolist()
     return {IDLE: {cause: ns for cause, ns in zip(CAUSE_NAMES, sums, strict=False) if ns}}

@@ -11,28 +11,30 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nsys_llm.critical_path.rank import rank as paths
-from nsys_llm.critical_path.rank.kept import RankBudget
+from nsys_llm.critical_path.rank.rank import RankBudget
 from nsys_llm.facts import held
 from nsys_llm.facts.compared import rank as compared
-from nsys_llm.facts.compared.kept import ComparedFacts
+from nsys_llm.facts.compared.rank import ComparedFacts
 from nsys_llm.facts.held import HeldDevices
 from nsys_llm.facts.idle import rank as idle
-from nsys_llm.facts.idle.kept import IdleFacts
+from nsys_llm.facts.idle.rank import IdleFacts
 from nsys_llm.facts.lanes import RankLanes
 from nsys_llm.facts.nccl import rank as nccl
-from nsys_llm.facts.nccl.kept import RankComm
+from nsys_llm.facts.nccl.rank import RankComm
 from nsys_llm.facts.operations import rank as operations
-from nsys_llm.facts.operations.kept import OperationFacts
+from nsys_llm.facts.operations.rank import OperationFacts
 from nsys_llm.facts.phases import rank as phases
-from nsys_llm.facts.phases.kept import PhaseFacts
+from nsys_llm.facts.phases.rank import PhaseFacts
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.roofline import rank as roofline
-from nsys_llm.facts.roofline.kept import RankRoofline
+from nsys_llm.facts.roofline.rank import RankRoofline
 from nsys_llm.facts.serving import rank as serving
-from nsys_llm.facts.serving.kept import RankServing
+from nsys_llm.facts.serving.rank import RankServing
 from nsys_llm.facts.tails import kernels as tails
 from nsys_llm.facts.tails.kernels import KernelTails
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.wall import WallKey
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class JobFacts:
         collectives: Communication kernels, of ranks that have any.
         tails: Durations of kernels by launch configuration, and the longest launches.
         held: When devices were idle because of the profiler.
+        idle_causes: Idle time of each device by cause, the profiler's share last: shape (causes,).
         paths: What each operation waited for, and paths to the ends of steps.
         nccl: What communication kernels carry, of ranks that have any.
         serving: Batches of a serving engine's steps, and what these take.
@@ -59,6 +62,7 @@ class JobFacts:
     collectives: RankLanes = field(default_factory=dict)
     tails: KernelTails = field(default_factory=KernelTails)
     held: HeldDevices = field(default_factory=dict)
+    idle_causes: Mapping[WallKey, IntArray] = field(default_factory=dict)
     paths: Mapping[RankKey, RankBudget] = field(default_factory=dict)
     nccl: Mapping[RankKey, RankComm] = field(default_factory=dict)
     serving: Mapping[RankKey, RankServing] = field(default_factory=dict)
@@ -74,6 +78,11 @@ def _collectives(view: RankView) -> RankLanes:
     return {view.key: view.collectives} if view.collectives else {}
 
 
+def _idle_causes(view: RankView) -> Mapping[WallKey, IntArray]:
+    devices = zip(view.trace.device_ids, view.gap_sums, strict=True)
+    return {(view.key, device): sums.time_ns.sum(axis=1) for device, sums in devices}
+
+
 #: What computes each kind, in the order in which a rank's are computed: `collectives` before what
 #: keeps arrays as long as the rank, because its own peak is high.
 KINDS: Final[Mapping[str, Callable[[RankView], Any]]] = {
@@ -83,6 +92,7 @@ KINDS: Final[Mapping[str, Callable[[RankView], Any]]] = {
     "collectives": _collectives,
     "tails": tails.of,
     "held": held.of,
+    "idle_causes": _idle_causes,
     "paths": paths.of,
     "nccl": nccl.of,
     "serving": serving.of,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsys_llm.facts.phases.kept import RankPhases
+from nsys_llm.facts.phases.rank import RankPhases
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.ranks.judge import judged
 from nsys_llm.job.ranks.verdicts import EVIDENCE, RankVerdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,28 +12,65 @@ from nsys_llm.critical_path.path.edges import Edges, path_edges
 from nsys_llm.critical_path.path.forest import PathForest, kept_whole, path_forest
 from nsys_llm.critical_path.path.ops import PathOps
 from nsys_llm.critical_path.path.outline import Outline, member_ops
-from nsys_llm.critical_path.path.visits import Charging, Walk
-from nsys_llm.critical_path.rank.kept import DeviceBudget, RankBudget
-from nsys_llm.critical_path.rank.repeated_copies import repeated_copies
-from nsys_llm.critical_path.rank.replay import rank_replay
+from nsys_llm.critical_path.path.visits import Charges, Charging, Passages, Walk
+from nsys_llm.critical_path.rank.repeated_copies import RepeatedCopies, repeated_copies
+from nsys_llm.critical_path.rank.replay import RankReplay, rank_replay
 from nsys_llm.critical_path.rank.steps import OpSteps, rank_steps, step_marks
 from nsys_llm.critical_path.rank.windows import Windows, step_windows
 from nsys_llm.facts.host.pauses import NamedPauses
 from nsys_llm.facts.rank_view import RankView
-from nsys_llm.facts.steps.steps import COUNTED
+from nsys_llm.facts.steps.steps import COUNTED, Beside
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.steps import StepKind
+
+
+@dataclass(frozen=True)
+class DeviceBudget(Windows):
+    """One device of one rank; the profile's clock. `tail` is a segment of the rank's paths.
+
+    Attributes:
+        charges: What the path of each step charges inside the rank.
+        passages: The time of these paths in communication; walks are steps.
+    """
+
+    charges: Charges
+    passages: Passages
+
+
+@dataclass(frozen=True)
+class RankBudget:
+    """One rank.
+
+    Attributes:
+        step: What its steps are; None where none are found, and everything is one.
+        mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
+        devices: Sorted by id; those without an operation that the filters leave are left out.
+        has_wait_rows: Whether it is recorded what streams waited for.
+        has_event_rows: Whether events are recorded, which makes such waits certain.
+        clock_error_ns: By how much the clocks of host and GPU disagree at least.
+        beside: Work that its steps launched and that is not of their pace.
+        load: `Batches.load` of its steps.
+    """
+
+    step: StepKind | None
+    mark: tuple[str, ...]
+    devices: tuple[DeviceBudget, ...]
+    forest: PathForest
+    has_wait_rows: bool
+    has_event_rows: bool
+    clock_error_ns: int
+    replay: RankReplay
+    load: IntArray
+    copies: RepeatedCopies = field(default_factory=RepeatedCopies)
+    beside: Beside | None = None
 
 
 def of(view: RankView) -> Mapping[RankKey, RankBudget]:
     """Reduce one rank."""
     trace, rank, options = view.trace, view.key, view.options
-    idle_ns = {
-        device: sums.time_ns.sum(axis=1)
-        for device, sums in zip(trace.device_ids, view.gap_sums, strict=False)
-    }
     view.release("device_ops")
     host, kernels = view.host, view.op_names.texts
     ops = PathOps.of(trace, view.op_names, host)
@@ -53,7 +90,7 @@ def of(view: RankView) -> Mapping[RankKey, RankBudget]:
     marks = step_marks(trace, ops, steps, first, options)
     replay = rank_replay(trace, edges, clues, kernels, member_ops(ops), windows, steps, options)
     del clues  # arrays as long as the rank; paths need none of them
-    forest, devices = _paths(trace, edges, kernels, windows, steps, marks, idle_ns)
+    forest, devices = _paths(trace, edges, kernels, windows, steps, marks)
     budget = RankBudget(
         step=None if view.steps is None else view.steps.kind,
         mark=marks,
@@ -77,7 +114,6 @@ def _paths(
     windows: Sequence[Windows],
     steps: OpSteps,
     marks: Sequence[str],
-    idle_ns: Mapping[int, IntArray],
 ) -> tuple[PathForest, tuple[DeviceBudget, ...]]:
     tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
     outline, segments = Outline.of(trace, edges, tails, steps.of_op)
@@ -92,7 +128,7 @@ def _paths(
     devices = list[DeviceBudget]()
     totals = charging.totals([tail.size for tail in ends])
     for window, tail, (charges, passages) in zip(windows, ends, totals, strict=True):
-        parts = vars(replace(window, tail=tail)) | {"idle_ns": idle_ns.get(window.device_id)}
+        parts = vars(replace(window, tail=tail))
         devices.append(DeviceBudget(**parts, charges=charges, passages=passages))
     return forest, tuple(devices)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
+from nsys_llm.facts.device.gap_sums import GapSums
 from nsys_llm.facts.device.host_timeline import HostTimeline
-from nsys_llm.facts.idle.kept import DeviceIdle, IdleTimes
-from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.intervals import (
     IntArray,
     bounds,
@@ -20,6 +22,72 @@ from nsys_llm.numeric.intervals import (
 from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
+
+
+@dataclass(frozen=True)
+class IdleTimes:
+    """The window of one device in parts; all arrays of shape (parts,), int64.
+
+    Attributes:
+        start_ns: Of the part; the report's own clock.
+        window_ns: The part of it inside the windows.
+        gap_ns: What of that no operation covers.
+        overhead_ns: What of that the profiler took, or may be work that left no row.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    window_ns: IntArray
+    gap_ns: IntArray
+    overhead_ns: IntArray
+
+
+@dataclass(frozen=True)
+class DeviceIdle:
+    """One device of one rank. See the table `devices` of the manifest.
+
+    Attributes:
+        early_ns: Idle time before operations that were launched before the capture began.
+        transfers_n: Kernels that send to or receive from single peers, as stages do.
+        lost_ns: Time in gaps in which work may have run that left no row, without overhead_ns.
+        sums: Gaps by cause; None until they are added up.
+        lengths: Of its gaps, one group.
+        times: Idle time over time.
+        ranges: Of a host's cause and a bucket of lengths, the NVTX range with most time, and it.
+    """
+
+    device_id: int
+    windowed_by: str
+    window_start_ns: int | None
+    window_end_ns: int | None
+    window_ns: int
+    ops_n: int
+    transfers_n: int
+    gap_ns: int
+    overhead_ns: int
+    lost_ns: int
+    early_ns: int
+    kernel_busy_ns: int
+    sums: GapSums | None
+    lengths: Spread
+    times: IdleTimes | None
+    ranges: Mapping[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
+
+    @property
+    def busy_ns(self) -> int:
+        """Time of its window with any operation."""
+        return self.window_ns - self.gap_ns
+
+    @property
+    def copy_only_ns(self) -> int:
+        """The part of it without a kernel or whole graph."""
+        return self.busy_ns - self.kernel_busy_ns
+
+    @property
+    def idle_ns(self) -> int:
+        """What neither operations nor the profiler took of its window, and is recorded."""
+        return self.gap_ns - self.overhead_ns - self.lost_ns
+
 
 #: Parts of a device's window: rows of a heat map of which each rank is a column.
 _PARTS: Final = 50

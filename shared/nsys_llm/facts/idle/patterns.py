@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.facts.idle.kept import MICRO_GAP_NS, RankPatterns
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
@@ -20,6 +19,30 @@ from nsys_llm.numeric.grouping import coded, distinct_codes, exact_sums, joined,
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
+
+#: Longer gaps are listed one by one. What a host takes to launch one operation is far below.
+MICRO_GAP_NS: Final = 100_000
+
+
+@dataclass(frozen=True)
+class RankPatterns:
+    """Patterns of one rank, those with most time first.
+
+    Attributes:
+        pairs: Names of the operations before and after.
+        gaps_n: Shape (patterns,).
+        total_ns: Likewise, lengths of the gaps together.
+        cause_ns: Shape (patterns, causes), the same by the cause that a gap is named after.
+        others_n: Short gaps of patterns that were left out.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    gaps_n: IntArray
+    total_ns: IntArray
+    cause_ns: IntArray
+    others_n: int
+    others_ns: int
+
 
 #: Patterns that a rank keeps: several times what a table shows.
 PATTERNS_KEPT: Final = 256

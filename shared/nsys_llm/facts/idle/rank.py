@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.facts.host.part import host_part
-from nsys_llm.facts.idle.devices import map_device
-from nsys_llm.facts.idle.gap_ranges import gap_ranges
-from nsys_llm.facts.idle.gap_rows import top_gaps
-from nsys_llm.facts.idle.kept import CopyCalls, IdleFacts, RankIdle
-from nsys_llm.facts.idle.patterns import map_patterns
+from nsys_llm.facts.idle.devices import DeviceIdle, map_device
+from nsys_llm.facts.idle.gap_context import gap_ranges
+from nsys_llm.facts.idle.gap_rows import GapRow, top_gaps
+from nsys_llm.facts.idle.patterns import RankPatterns, map_patterns
 from nsys_llm.facts.rank_view import RankView
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.trace.host_part import HostPart
+from nsys_llm.trace.identity import RankKey
+
+
+@dataclass(frozen=True)
+class CopyCalls:
+    """Calls of a rank that copy or fill, see `nsys_llm.capture.unrecorded.LostWork`."""
+
+    copy_calls_n: int
+    copies_seen_n: int
+    copies_cut_n: int
+
+    @classmethod
+    def of(cls, work: LostWork) -> CopyCalls:
+        """Take them from what a process lacks."""
+        return cls(work.copy_calls_n, work.copies_seen_n, work.copies_cut_n)
+
+
+@dataclass(frozen=True)
+class RankIdle:
+    """One rank: its devices, sorted; its longest gaps; its patterns; its copies."""
+
+    devices: tuple[DeviceIdle, ...]
+    gaps: tuple[GapRow, ...]
+    patterns: RankPatterns
+    copies: CopyCalls
+    host: HostPart | None = None
+
+
+@dataclass(frozen=True)
+class IdleFacts:
+    """Many ranks.
+
+    Attributes:
+        pattern_lengths: How often a gap of each pattern had which length, over all ranks.
+    """
+
+    ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
+    pattern_lengths: ByKey = field(default_factory=ByKey)
 
 
 def of(view: RankView) -> IdleFacts:

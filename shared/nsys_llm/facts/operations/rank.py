@@ -1,29 +1,120 @@
-"""Reduces one rank: its kernels, copies and fills, the host, and what was sampled beside them."""
+"""One rank: its kernels, copies and fills, the host, and what was sampled beside them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
 from nsys_llm.core.concurrently import concurrently
+from nsys_llm.facts.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
 from nsys_llm.facts.device.overlap import DeviceOverlap, map_overlap, map_spans
-from nsys_llm.facts.operations.apis import map_apis
-from nsys_llm.facts.operations.exposed import map_exposed
-from nsys_llm.facts.operations.extras import map_extras
-from nsys_llm.facts.operations.fusions import map_fusions
-from nsys_llm.facts.operations.kept import DeviceTimes, OperationFacts, RankOperations
+from nsys_llm.facts.operations.apis import RankApis, map_apis
+from nsys_llm.facts.operations.callstacks import CallStack, map_callstacks
+from nsys_llm.facts.operations.cuda_graphs import ReplayTimes, map_cuda_graphs
+from nsys_llm.facts.operations.exposed import ExposedOperation, map_exposed
+from nsys_llm.facts.operations.fusions import FusionRow, map_fusions
 from nsys_llm.facts.operations.kernels import (
     KernelNames,
+    KernelRows,
+    SourceRows,
     communication_kernels,
     map_kernels,
     named_kernels,
 )
-from nsys_llm.facts.operations.launch_stages import map_stages
-from nsys_llm.facts.operations.launches import launched_devices, map_launches
+from nsys_llm.facts.operations.launch_stages import LaunchStages, map_stages
+from nsys_llm.facts.operations.launches import DeviceLaunches, launched_devices, map_launches
 from nsys_llm.facts.operations.memops import RankMemops, map_memops
-from nsys_llm.facts.operations.overheads import map_overheads
+from nsys_llm.facts.operations.memory import MemorySeries, map_memory
+from nsys_llm.facts.operations.overheads import OverheadRow, map_overheads
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.intervals import bounds, total_length_ns
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.kernel_launches import NcuLaunches
 from nsys_llm.trace.rank_trace import RankTrace
+
+
+@dataclass(frozen=True)
+class RankExtras:
+    """One rank; each part is described where it is made."""
+
+    callstacks: tuple[CallStack, ...] = ()
+    memory: tuple[MemorySeries, ...] = ()
+    metrics: tuple[DeviceMetrics, ...] = ()
+    cuda_graphs: ReplayTimes | None = None
+
+
+def map_extras(view: RankView, names: KernelNames) -> RankExtras:
+    """Reduce one rank."""
+    trace, options, global_pid = view.trace, view.options, view.key.global_pid
+    return RankExtras(
+        callstacks=map_callstacks(trace, options),
+        memory=map_memory(trace, global_pid, options),
+        metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
+        cuda_graphs=map_cuda_graphs(view),
+    )
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """One device of one rank. See the table `devices` of the manifest."""
+
+    device_id: int
+    window_start_ns: int | None
+    window_end_ns: int | None
+    window_ns: int
+    launches_n: int
+    kernel_total_ns: int
+    kernel_busy_ns: int
+    busy_ns: int
+
+
+@dataclass(frozen=True)
+class RankOperations:
+    """One rank.
+
+    Attributes:
+        names: Shown kernel names, sorted.
+        typical: A launch of each row of `kernels`.
+        stats: By name over the rank's devices; the same object as `kernels` for one device.
+        overlap: What runs together on each device, sorted by its id.
+        exposed: Communication beside which nothing computes, by device and operation.
+        launches: Of each device, sorted by its id.
+    """
+
+    names: tuple[str, ...]
+    kernels: KernelRows
+    typical: NcuLaunches
+    stats: KernelRows
+    sources: SourceRows
+    devices: tuple[DeviceTimes, ...]
+    overlap: tuple[DeviceOverlap, ...]
+    exposed: tuple[ExposedOperation, ...]
+    memops: RankMemops
+    apis: RankApis
+    launches: tuple[DeviceLaunches, ...]
+    stages: LaunchStages
+    overheads: tuple[OverheadRow, ...]
+    fusions: tuple[FusionRow, ...]
+    extras: RankExtras
+
+
+#: Ranks in order, each with its part.
+RankRows = Sequence[tuple[Rank, RankOperations]]
+
+
+@dataclass(frozen=True)
+class OperationFacts:
+    """Many ranks.
+
+    Attributes:
+        kernels: How often a launch of each shown name took how long.
+        api_durations: How often a call of each API function took how long.
+    """
+
+    ranks: Mapping[RankKey, RankOperations] = field(default_factory=dict)
+    kernels: ByKey = field(default_factory=ByKey)
+    api_durations: ByKey = field(default_factory=ByKey)
 
 
 def of(view: RankView) -> OperationFacts:
