@@ -18,7 +18,7 @@ from nsys_llm.facts.device import host_timeline, idle_split
 from nsys_llm.facts.host.places import OTHER_RANGES
 from nsys_llm.facts.nvtx import nvtx_tree
 from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.facts.phases.range_paths import Paths, rolled_up
+from nsys_llm.facts.phases.ranges import Paths, rolled_up
 from nsys_llm.facts.tails.concurrency import Timeline
 from nsys_llm.job.collectives import matching
 from nsys_llm.numeric import rank_tests

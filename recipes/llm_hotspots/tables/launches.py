@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.facts.operations.launch_stages import STAGES
-from nsys_llm.facts.operations.launches import PEAK_NS, CallTimes
+from nsys_llm.facts.operations.launches import PEAK_NS, STAGES, CallTimes
 from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.grouping import joined

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.facts.phases.range_paths import rolled_up
-from nsys_llm.facts.phases.ranges import PUSH_POP, START_END, shown_name
+from nsys_llm.facts.phases.ranges import PUSH_POP, START_END, rolled_up, shown_name
 from nsys_llm.facts.phases.rank import RankPhases
 from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import positions

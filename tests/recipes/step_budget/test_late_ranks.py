@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.critical_path.rank.steps import COUNTED
+from nsys_llm.critical_path.rank.windows import COUNTED
 from nsys_llm.recipes.step_budget.tables.job import Job
 
 NOTHING = np.iinfo(np.int64).min

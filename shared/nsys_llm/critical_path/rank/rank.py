@@ -15,8 +15,13 @@ from nsys_llm.critical_path.path.outline import Outline, member_ops
 from nsys_llm.critical_path.path.visits import Charges, Charging, Passages, Walk
 from nsys_llm.critical_path.rank.repeated_copies import RepeatedCopies, repeated_copies
 from nsys_llm.critical_path.rank.replay import RankReplay, rank_replay
-from nsys_llm.critical_path.rank.steps import OpSteps, rank_steps, step_marks
-from nsys_llm.critical_path.rank.windows import Windows, step_windows
+from nsys_llm.critical_path.rank.windows import (
+    OpSteps,
+    Windows,
+    rank_steps,
+    step_marks,
+    step_windows,
+)
 from nsys_llm.facts.host.pauses import NamedPauses
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.steps import COUNTED, Beside

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.critical_path.rank.steps import OpSteps
+from nsys_llm.critical_path.rank.windows import OpSteps
 from nsys_llm.facts.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS

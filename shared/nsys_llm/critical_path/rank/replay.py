@@ -14,8 +14,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.critical_path.path.classes import COMPUTE, COPY
 from nsys_llm.critical_path.path.edges import Clues, Edges
 from nsys_llm.critical_path.path.ops import PathOps
-from nsys_llm.critical_path.rank.steps import OpSteps
-from nsys_llm.critical_path.rank.windows import Windows
+from nsys_llm.critical_path.rank.windows import OpSteps, Windows
 from nsys_llm.critical_path.replay.changes import GRAPH_NODE_NS, Names, changed
 from nsys_llm.critical_path.replay.condensed import Condenser
 from nsys_llm.critical_path.replay.skeleton import NEVER, Marks, skeleton

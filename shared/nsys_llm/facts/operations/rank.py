@@ -21,8 +21,13 @@ from nsys_llm.facts.operations.kernels import (
     map_kernels,
     named_kernels,
 )
-from nsys_llm.facts.operations.launch_stages import LaunchStages, map_stages
-from nsys_llm.facts.operations.launches import DeviceLaunches, launched_devices, map_launches
+from nsys_llm.facts.operations.launches import (
+    DeviceLaunches,
+    LaunchStages,
+    launched_devices,
+    map_launches,
+    map_stages,
+)
 from nsys_llm.facts.operations.memops import RankMemops, map_memops
 from nsys_llm.facts.operations.memory import MemorySeries, map_memory
 from nsys_llm.facts.operations.overheads import OverheadRow, map_overheads

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.facts.phases.attribution_coverage import map_attribution, range_missing
-from nsys_llm.facts.phases.idle_sums import map_idle
 from nsys_llm.facts.phases.model_parts import map_parts
-from nsys_llm.facts.phases.phases import map_phases
+from nsys_llm.facts.phases.phases import map_idle, map_phases
 from nsys_llm.facts.phases.ranges import RangeSums, map_ranges
 from nsys_llm.facts.phases.rank_ops import RankOps
 from nsys_llm.facts.phases.steps import StepRows, map_steps
