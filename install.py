@@ -93,7 +93,7 @@ def main(arguments: "list[str] | None" = None) -> int:
         version = ".".join(map(str, sys.version_info[:3]))
         return _failed(f"Python 3.10 or newer is needed; this is {version} ({sys.executable})", 2)
     try:
-        return _install(_ours("install.options", "parse", arguments, DEMO))
+        return _install(_ours("install.steps", "parse", arguments, DEMO))
     except InstallError as error:
         return _failed(str(error), error.exit_code)
     except OSError as error:
@@ -123,7 +123,7 @@ def _install(options: Any) -> int:
 
 def _place(target: Target, options: Any) -> None:
     wheel = (target.python, options.find_links, copy_sources, _run)
-    with _ours("install.wheels", "built_library", *wheel) as library:
+    with _ours("install.steps", "built_library", *wheel) as library:
         given = (ROOT, options.nsys or None, library)
         lines, python = _ours("install.steps", "place_beside_nsys", *given)
     target.say(*lines)
@@ -202,7 +202,7 @@ def _pip(target: Target, folder: str, *words: str) -> None:
     # With its own temporary files here, pip leaves none behind when it is interrupted.
     code, output = _run([*pip, *words], TMPDIR=folder)
     if code:
-        advice = _ours("install.wheels", "pip_advice", output).format(target.python)
+        advice = _ours("install.steps", "pip_advice", output).format(target.python)
         raise InstallError(f"{advice} (pip: {_last_line(output)})")
 
 
@@ -272,7 +272,7 @@ def _run(
 
 
 def _last_line(output: str) -> str:
-    return str(_ours("install.wheels", "last_line", output))
+    return str(_ours("install.steps", "last_line", output))
 
 
 def _failed(message: str, exit_code: int) -> int:

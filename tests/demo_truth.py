@@ -9,8 +9,15 @@ import numpy as np
 
 from nsys_llm.testing import demo
 from nsys_llm.testing.demo import SLOWNESS, steps_of
-from nsys_llm.testing.demo_steps import has_late_sync, has_sync_copy
-from nsys_llm.testing.demo_workload import BATCH_1, BATCH_16, JITTERY_KERNEL, Workload, forward
+from nsys_llm.testing.demo_workload import (
+    BATCH_1,
+    BATCH_16,
+    JITTERY_KERNEL,
+    Workload,
+    forward,
+    has_late_sync,
+    has_sync_copy,
+)
 from nsys_llm.testing.trace_bulk import base_name
 
 

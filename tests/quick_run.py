@@ -9,7 +9,7 @@ from typing import Any
 
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
-from nsys_llm.job.common_step import with_agreed_warmup
+from nsys_llm.job.job_steps import with_agreed_warmup
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides

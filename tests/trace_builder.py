@@ -15,7 +15,7 @@ from trace_host import event_end_ns
 from trace_waits import WaitTraceBuilder
 
 from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
-from nsys_llm.testing.trace_export import Cells
+from nsys_llm.testing.trace_schema import Cells
 from nsys_llm.testing.trace_store import IntArray, Queue, Thread
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from trace_rows import RowTraceBuilder
 
-from nsys_llm.testing.trace_export import Cells
+from nsys_llm.testing.trace_schema import Cells
 from nsys_llm.testing.trace_store import Thread
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from trace_host import HostTraceBuilder
 
 from nsys_llm.taxonomy.cuda_codes import MEMORY_KINDS
-from nsys_llm.testing.trace_export import Cells
+from nsys_llm.testing.trace_schema import Cells
 from nsys_llm.testing.trace_store import Thread
 
 if TYPE_CHECKING:

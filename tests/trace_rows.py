@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsys_llm.core.errors import OutputError
-from nsys_llm.profile.trace_schema import Cell, ExportSchema
 from nsys_llm.testing.trace_bulk import BulkTraceBuilder
-from nsys_llm.testing.trace_export import Cells, TableRows
+from nsys_llm.testing.trace_schema import Cell, Cells, ExportSchema, TableRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self

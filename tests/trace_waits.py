@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from trace_measured import MeasuredTraceBuilder
 
-from nsys_llm.testing.trace_export import Cells
+from nsys_llm.testing.trace_schema import Cells
 from nsys_llm.testing.trace_store import IntArray
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from nsys_llm.testing.trace_store import Queue
+from nsys_llm.testing.trace_store import Queue
 
 #: What stands for "no event" and "no stream" in a wait's row.
 NOT_APPLICABLE: Final = 4_294_967_295

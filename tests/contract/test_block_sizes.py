@@ -11,8 +11,8 @@ from quick_run import quick
 from nsys_llm.testing.demo import write_demo
 
 BLOCKS = (
-    "facts.device.gap_sums",
-    "recipes.step_budget.tables.job_sums",
+    "facts.device.idle_split",
+    "critical_path.job.sums",
     "numeric.blocks",
     "numeric.distributions",
 )

@@ -13,7 +13,7 @@ import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
-from nsys_llm.critical_path.path import host_parts, visits
+from nsys_llm.critical_path.path import blocks, outline
 from nsys_llm.facts.device import host_timeline, idle_split
 from nsys_llm.facts.host.places import OTHER_RANGES
 from nsys_llm.facts.nvtx import nvtx_tree
@@ -21,8 +21,8 @@ from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.facts.phases.ranges import Paths, rolled_up
 from nsys_llm.facts.tails.concurrency import Timeline
 from nsys_llm.job.collectives import matching
-from nsys_llm.numeric import rank_tests
 from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.two_samples import compare_ranks
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.llm_overview.tables.views import GpuLane, chosen_gpus
 from nsys_llm.run import worker
@@ -124,7 +124,7 @@ def test_the_host_time_of_many_threads_is_split_in_bounded_work(tmp_path, counte
         f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = {thread}",
         f"UPDATE NVTX_EVENTS SET globalTid = {thread} WHERE eventType = 59",
     )
-    read = counted(host_parts, "closed_ends")
+    read = counted(blocks, "closed_ends")
     handed = counted(idle_split, "clip_to_windows")
     quick("step_budget", path)
     assert len(read) <= 2
@@ -165,15 +165,15 @@ def test_the_paths_of_many_devices_are_walked_in_bounded_work(tmp_path, monkeypa
         kernels(kernels_n).write_sqlite(tmp_path / "rank0.sqlite"),
         f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = correlationId % {devices_n}",
     )
-    real = visits.follow
+    real = outline.follow
 
     def follow(*arguments):
         followed = real(*arguments)
         visited.append(followed.segment.size)
         return followed
 
-    monkeypatch.setattr(visits, "follow", follow)
-    added = counted(visits, "_add", 1)
+    monkeypatch.setattr(outline, "follow", follow)
+    added = counted(outline, "_add", 1)
     quick("step_budget", path)
     assert devices_n <= sum(visited) <= devices_n**2 + kernels_n
     assert sum(added) <= 20 * sum(visited)  # not each stretch for each walk
@@ -356,7 +356,7 @@ def test_the_kernels_of_two_runs_are_tested_together():
     ]
     sys.setprofile(lambda _, event, __: calls.append(event) if event.endswith("call") else None)
     try:
-        p_value = rank_tests.compare_ranks(*sides, names_n)
+        p_value = compare_ranks(*sides, names_n)
     finally:
         sys.setprofile(None)
     assert np.unique(p_value).size == 1

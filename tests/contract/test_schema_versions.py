@@ -17,7 +17,7 @@ from results import plain
 from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
-from nsys_llm.profile.trace_schema import ExportSchema, schema_versions
+from nsys_llm.testing.trace_schema import ExportSchema, schema_versions
 
 VERSIONS = schema_versions()
 OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from nsys_llm.critical_path.path.visits import Positions, crossed
+from nsys_llm.critical_path.path.outline import WalkPositions, crossed
 
 
 def followed(walks):
@@ -46,7 +46,7 @@ def test_positions_are_those_of_a_loop():
         visits = np.array(
             [v for *_, leg_visits in legs for v in leg_visits], dtype=np.int64
         ).reshape(-1, 2)
-        positions = Positions.of(
+        positions = WalkPositions.of(
             np.array([leg[0] for leg in legs], dtype=np.int64),
             np.array([len(leg[3]) for leg in legs], dtype=np.int64),
             np.array([leg[1] for leg in legs], dtype=np.int64),

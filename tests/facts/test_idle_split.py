@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rank_views import view_of
 
-from nsys_llm.facts.device.gap_sums import sum_gaps
+from nsys_llm.facts.device.idle_split import sum_gaps
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.rank_trace import RankTrace

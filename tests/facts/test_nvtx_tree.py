@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.nvtx import nvtx_tree as nvtx_tree_module
-from nsys_llm.facts.nvtx.launch_ranges import innermost_events
-from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree, innermost_events
 from nsys_llm.profile.tables import Table
 
 THREADS = (11, 12)

@@ -9,7 +9,7 @@ from quick_run import quick
 from step_world import StepWorld
 from test_phase_times import rank
 
-from nsys_llm.facts.nvtx.phase_filter import find_phase
+from nsys_llm.facts.nvtx.phase_times import find_phase
 from nsys_llm.numeric.intervals import union_intervals
 from nsys_llm.run.cli import main
 

@@ -24,7 +24,7 @@ from nsys_llm.facts.steps.steps import (
     REPEATED,
     STEP_KERNEL,
 )
-from nsys_llm.job.common_step import common_step
+from nsys_llm.job.job_steps import common_step
 from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.taxonomy.step_names import (
     GRAPH,

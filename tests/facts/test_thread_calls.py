@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.facts.device.thread_calls import ThreadCalls
+from nsys_llm.facts.device.host_timeline import ThreadCalls
 
 
 def calls_of(*rows):

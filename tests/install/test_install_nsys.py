@@ -202,7 +202,7 @@ def test_the_library_that_this_run_built_is_placed_used_and_taken_away(
     (library,) = (packages / beside).glob("*.so")
     assert library.name == f"_leaf-{platform.machine()}.so"
     assert f"{beside}/{library.name}" in json.loads((packages / RECORD).read_text())["files"]
-    code = "from nsys_llm.profile.sqlite.native import decoder; print(decoder())"
+    code = "from nsys_llm.profile.sqlite.pages import decoder; print(decoder())"
     environment = {**os.environ, "PYTHONPATH": str(packages)}
     command = [sys.executable, "-B", "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -320,7 +320,7 @@ AS_NOBODY = f"""
 import os, sys
 sys.path.insert(0, sys.argv.pop(1))
 import install
-for module in ("install.steps", "install.options", "install.check", "install.wheels"):
+for module in ("install.steps", "install.check"):
     install._ours(module, "Path", ".")
 os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
 sys.exit(install.main(sys.argv[1:]))

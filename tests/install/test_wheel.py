@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_llm.profile.sqlite import native
+from nsys_llm.profile.sqlite import pages
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -67,4 +67,4 @@ def test_the_wheel_holds_the_tracked_files_of_the_three_folders_and_what_is_buil
     library = "nsys_llm/profile/sqlite/_leaf.so"
     assert packed == expected | {library}
     assert re.search(r"-py3-none-linux_\w+\.whl$", wheel.name)
-    assert ctypes.CDLL(str(tmp_path / library)).leaf_abi() == native._ABI
+    assert ctypes.CDLL(str(tmp_path / library)).leaf_abi() == pages._ABI

@@ -13,8 +13,7 @@ from nsys_llm.job.collectives.cohesion import (
     slope_between,
     slope_of,
 )
-from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.job.collectives.outsiders import Party, shared_with_outsiders
+from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE, Party, shared_with_outsiders
 
 PAIRS = [[rank, rank + 1] for rank in range(0, 8, 2)]
 ACROSS = [[rank, rank + 4] for rank in range(4)]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.job.collectives.job_steps import JobSteps, ahead_of_first, usual_difference
+from nsys_llm.job.job_steps import JobSteps, ahead_of_first, usual_difference
 from nsys_llm.trace.steps import DeviceSteps
 
 

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 from effort import over_seeds
 
-from nsys_llm.job.collectives.chains import GPIPE, ONE_F_ONE_B
-from nsys_llm.job.ranks.schedule import Line
+from nsys_llm.job.collectives.chains import GPIPE, ONE_F_ONE_B, Line
 
 
 def line_of(stages_n, messages_n, kind, transfer_ns=0.0):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.nvtx.launch_ranges import innermost_events
+from nsys_llm.facts.nvtx.nvtx_tree import innermost_events
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.ranges import event_texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from effort import over_seeds
 
-from nsys_llm.numeric.lanes import nesting_lanes
+from nsys_llm.numeric.intervals import nesting_lanes
 
 
 def _overlap_in_part(left, right):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.merging import merged
+from nsys_llm.numeric.stacking import merged
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.rank_tests import adjusted, compare_ranks
+from nsys_llm.numeric.two_samples import adjusted, compare_ranks
 
 
 def counts(*groups):

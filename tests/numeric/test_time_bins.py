@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.numeric.time_bins import bin_edges, span_quarters
+from nsys_llm.numeric.intervals import bin_edges, span_quarters
 
 
 def array(values):

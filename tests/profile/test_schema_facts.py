@@ -15,7 +15,7 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.profile.capture import NEWEST_SCHEMA, OLDEST_SCHEMA
-from nsys_llm.profile.trace_schema import ExportSchema, schema_versions
+from nsys_llm.testing.trace_schema import ExportSchema, schema_versions
 
 VERSIONS = schema_versions()
 SCHEMAS = [ExportSchema.load(version) for version in VERSIONS]

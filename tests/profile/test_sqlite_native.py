@@ -16,8 +16,8 @@ from decoders import DECODERS
 from effort import over_seeds
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.sqlite import native
-from nsys_llm.profile.sqlite.native import PADDING_BYTES, Bytes, PageShape, UnexpectedCell
+from nsys_llm.profile.sqlite import pages
+from nsys_llm.profile.sqlite.pages import PADDING_BYTES, Bytes, PageShape, UnexpectedCell
 
 SOURCE = Path(__file__).parents[2] / "shared/nsys_llm/profile/sqlite/leaf.c"
 HAMMER = Path(__file__).with_name("hammer_leaf.c")
@@ -69,7 +69,7 @@ def mutated(pages: bytes, page_bytes: int, random: Random) -> bytes:
 def outcome(raw: Bytes, shape: PageShape, columns: list[int]) -> list[list[int]] | None:
     """Return the rows of some pages; None where they are refused."""
     try:
-        read = native.leaf_integers(raw, shape, FIELDS_N, columns)
+        read = pages.leaf_integers(raw, shape, FIELDS_N, columns)
     except UnexpectedCell:
         return None
     return [list(row) for row in zip(*(column.tolist() for column in read), strict=True)]
@@ -113,43 +113,43 @@ def test_it_gives_the_numbers_of_sqlite_or_refuses_a_page(leaves, seed, tmp_path
 
 @compiled
 def test_most_pages_of_these_are_read(leaves):
-    for page_bytes, pages in leaves.items():
-        raw = np.frombuffer(pages + bytes(PADDING_BYTES), dtype=np.uint8)
+    for page_bytes, leaf in leaves.items():
+        raw = np.frombuffer(leaf + bytes(PADDING_BYTES), dtype=np.uint8)
         shape = PageShape(page_bytes, page_bytes)
-        assert len(native.leaf_integers(raw, shape, FIELDS_N, [0, 5])[1]) > 600
+        assert len(pages.leaf_integers(raw, shape, FIELDS_N, [0, 5])[1]) > 600
 
 
 @pytest.fixture
 def forgotten(monkeypatch):
-    native.library.cache_clear()
+    pages.library.cache_clear()
     yield
     monkeypatch.undo()
-    native.library.cache_clear()
+    pages.library.cache_clear()
 
 
 @pytest.mark.parametrize("word", ["0", "false", "OFF"])
 def test_a_variable_switches_it_off(word, monkeypatch, forgotten):
     monkeypatch.setenv("NSYS_LLM_NATIVE", word)
-    assert (native.library(), native.decoder()) == (None, "adbc")
+    assert (pages.library(), pages.decoder()) == (None, "adbc")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no library"])
 def test_without_a_library_that_loads_the_driver_reads(tmp_path, monkeypatch, forgotten, content):
-    monkeypatch.setattr(native, "__file__", str(tmp_path / "native.py"))
+    monkeypatch.setattr(pages, "__file__", str(tmp_path / "pages.py"))
     if content is not None:
         (tmp_path / "_leaf.so").write_bytes(content)
-    assert native.decoder() == "adbc"
+    assert pages.decoder() == "adbc"
 
 
 @compiled
 def test_a_library_of_another_version_is_left_alone(monkeypatch, forgotten):
-    monkeypatch.setattr(native, "_ABI", -1)
-    assert native.decoder() == "adbc"
+    monkeypatch.setattr(pages, "_ABI", -1)
+    assert pages.decoder() == "adbc"
 
 
 @pytest.mark.skipif(not os.environ.get("NSYS_LLM_TEST_NATIVE"), reason="no compiler is promised")
 def test_where_a_compiler_is_promised_it_was_built_and_is_used():
-    assert native.decoder() == "native"
+    assert pages.decoder() == "native"
 
 
 @pytest.mark.nightly
@@ -159,8 +159,8 @@ def test_no_mutated_page_makes_it_touch_what_is_not_its(leaves, tmp_path):
     flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command = ["gcc", *flags, str(SOURCE), str(HAMMER), "-o", str(tmp_path / "hammer")]
     subprocess.run(command, check=True, capture_output=True)
-    for page_bytes, pages in leaves.items():
-        (tmp_path / "pages").write_bytes(pages)
+    for page_bytes, leaf in leaves.items():
+        (tmp_path / "pages").write_bytes(leaf)
         words = [tmp_path / "hammer", tmp_path / "pages", page_bytes, FIELDS_N, 1_000_000, 1]
         done = subprocess.run([*map(str, words)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]

@@ -18,8 +18,7 @@ from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.sqlite import pages as sqlite_pages
 from nsys_llm.profile.sqlite import sqlite_profile
-from nsys_llm.profile.sqlite.native import UnexpectedCell
-from nsys_llm.profile.sqlite.pages import read_integers
+from nsys_llm.profile.sqlite.pages import UnexpectedCell, read_integers
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 
 #: Both sides of every width that SQLite stores an integer in.

@@ -18,7 +18,7 @@ from effort import nightly_but
 from results import RECIPES_FOLDER, analyse, assert_same, only_tables, run
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
-from nsys_llm.profile.trace_schema import frameworks
+from nsys_llm.testing.trace_schema import frameworks
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 
 from nsys_llm.taxonomy.categories import ENGINES
 from nsys_llm.taxonomy.data_files import data_file
-from nsys_llm.taxonomy.fusions import element_of, fused_already, load_fusions
+from nsys_llm.taxonomy.kernel_levers import element_of, fused_already, load_fusions
 
 FUSIONS = load_fusions()
 

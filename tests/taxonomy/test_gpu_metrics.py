@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_llm.taxonomy.gpu_metrics import is_percent
+from nsys_llm.taxonomy.gpus import is_percent
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_llm.taxonomy.gpu_peaks import gpu_peak, recorded_bandwidth
+from nsys_llm.taxonomy.gpus import gpu_peak, recorded_bandwidth
 
 H100 = "NVIDIA H100 80GB HBM3"
 SLICE = f"{H100} MIG 1g.10gb"

@@ -8,7 +8,7 @@ import pytest
 
 from nsys_llm.taxonomy.categories import ENGINES, UNMATCHED, load_rules
 from nsys_llm.taxonomy.communication import is_communication
-from nsys_llm.taxonomy.mangled import unmangled
+from nsys_llm.taxonomy.names import unmangled
 
 BY_CATEGORY = {
     "kv_cache": [

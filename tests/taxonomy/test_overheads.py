@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.taxonomy.overheads import APPLICATION, PROFILER, overhead_kind
+from nsys_llm.taxonomy.api_classes import APPLICATION, PROFILER, overhead_kind
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from trace_builder import TraceBuilder
 
-from nsys_llm.profile.trace_schema import ExportSchema, schema_versions
 from nsys_llm.testing.trace_bulk import base_name
+from nsys_llm.testing.trace_schema import ExportSchema, schema_versions
 
 VERSIONS = schema_versions()
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"

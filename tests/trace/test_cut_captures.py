@@ -13,7 +13,7 @@ from trace_builder import TraceBuilder
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.idle_gaps.analysis import answer
-from nsys_llm.trace.capture_edges import launched_before
+from nsys_llm.trace.attribution import launched_before
 
 US = 1_000
 COPY = "cudaMemcpyAsync_v3020"

@@ -118,7 +118,7 @@ def test_an_open_side_of_a_window_ends_with_the_operations(given_ns, window):
 
 def test_no_option_selects_everything():
     selection = select(launches_of([(1, 0, 1, 1, True)]), None, {})
-    assert (selection.windows_ns, selection.launched, selection.notes) == (None, None, ())
+    assert (selection.windows_ns, selection.launched, selection.notes) == (None, None, [])
 
 
 STEPS = ranges_of([("step", at, 4, 1, True) for at in (10, 20, 30)])
@@ -195,7 +195,7 @@ def test_a_phase_chooses_launches_time_and_calls():
     assert selection.windows_ns.tolist() == [[11, 12], [31, 35]]
     called = selection.chooses(np.array([10, 30, 30]), np.array([1, 1, 2]))
     assert called.tolist() == [False, True, False]
-    assert (selection.notes, dict(selection.others)) == ((), {})
+    assert (selection.notes, dict(selection.others)) == ([], {})
 
 
 def test_a_phase_of_nothing_says_which_phases_there_are():

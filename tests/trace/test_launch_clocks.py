@@ -7,7 +7,7 @@ import pytest
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.launch_clocks import EarlyStarts, early_starts
+from nsys_llm.trace.attribution import EarlyStarts, early_starts
 
 
 def tables(pairs):

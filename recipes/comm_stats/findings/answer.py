@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, first_record, records
+from nsys_llm.report.records import Record, Tables, first_record
 from nsys_llm.view.text import counted, format_ns, format_percent, ranks_words
 
 from ..tables.sizes import IMPLAUSIBLE_SIZE
-from .exchanges import unplaced_pipeline
 from .experts import expert_findings, late_experts, longer_experts, uneven_experts
 from .links import implausible_sizes, link_findings
-from .pipelines import PipelineSums, bubble_words, find_pipelines, pace_words, pipeline_findings
+from .pipelines import (
+    bubble_words,
+    find_pipelines,
+    pace_words,
+    pipeline_findings,
+    unplaced_pipeline,
+)
 
 #: The stage that computes longest is named from so much beyond the others, in percent.
 _LEAST_LONGER_PCT: Final = 1.0
@@ -36,13 +39,19 @@ _WHY: Final = {
 
 def answer(tables: Tables) -> str:
     """Return the job in one line, its pipelines, and the group that transfers longest."""
-    gpus_n = counted(tables["wall"][["rank", "device_id"]].drop_duplicates().shape[0], "GPU")
-    job = f"{gpus_n}{_steps(tables['stages'])}"
+    job = counted(tables["wall"][["rank", "device_id"]].drop_duplicates().shape[0], "GPU")
+    rows = tables["stages"][tables["stages"]["steps_n"] > 0]
+    if len(rows):
+        step_ns = float(rows["steps_ns"].sum() / rows["steps_n"].sum())
+        job += f", {counted(int(rows['steps_n'].max()), 'step')}, {format_ns(step_ns)} a step"
     pipelines = find_pipelines(tables)
     if pipelines:
         worst = max(pipelines, key=lambda pipeline: pipeline.share_pct("bubble_ns"))
         pace = f"; {pace_words(worst)}" if worst.longer_pct >= _LEAST_LONGER_PCT else ""
-        lines = [f"{job}: {_called(pipelines, worst)}", f"Bubble {bubble_words(worst)}{pace}."]
+        stages = f"of {len(worst.computes_ns)} stages{worst.called}"
+        n = len(pipelines)
+        name = f"pipeline {stages}" if n == 1 else f"{n} pipelines {stages}"
+        lines = [f"{job}: {name}", f"Bubble {bubble_words(worst)}{pace}."]
     elif len(tables["groups"]):
         groups_n = counted(len(tables["groups"]), "group")
         lines = [f"{job}: {groups_n} of ranks that communicate."]
@@ -65,21 +74,6 @@ def _experts(tables: Tables) -> list[str]:
     ]
 
 
-def _steps(stages: pd.DataFrame) -> str:
-    rows = stages[stages["steps_n"] > 0]
-    if rows.empty:
-        return ""
-    step_ns = float(rows["steps_ns"].sum() / rows["steps_n"].sum())
-    return f", {counted(int(rows['steps_n'].max()), 'step')}, {format_ns(step_ns)} a step"
-
-
-def _called(pipelines: list[PipelineSums], worst: PipelineSums) -> str:
-    name = f"pipeline of {len(worst.computes_ns)} stages"
-    if len(pipelines) > 1:
-        name = f"{len(pipelines)} pipelines of {len(worst.computes_ns)} stages"
-    return f"{name}{worst.called}"
-
-
 def _messages(tables: Tables) -> list[str]:
     """Return the messages that transfer longest, of those whose speed is known if any is."""
     rows = tables["message_sizes"]
@@ -90,15 +84,12 @@ def _messages(tables: Tables) -> list[str]:
     if rows.empty:
         return []
     row = first_record(rows)
-    groups = {group["group"]: group for group in records(tables["groups"])}
-    return [f"{_name(groups[row['group']])} {row['operation']}{_speed(row)}."]
-
-
-def _name(group: Record) -> str:
-    if group["axis"] is not None:
-        return f"{group['axis']} {group['ranks']}"
+    group = first_record(tables["groups"][tables["groups"]["group"] == row["group"]])
     candidates = (group["candidates"] or "").replace(", ", " or ")
-    return f"Ranks {group['ranks']}{f' ({candidates}?)' if candidates else ''}"
+    name = f"Ranks {group['ranks']}{f' ({candidates}?)' if candidates else ''}"
+    if group["axis"] is not None:
+        name = f"{group['axis']} {group['ranks']}"
+    return [f"{name} {row['operation']}{_speed(row)}."]
 
 
 def _speed(row: Record) -> str:

@@ -18,14 +18,13 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.experts import runs_experts
 from nsys_llm.job.collectives.matched import Sequenced
-from nsys_llm.job.collectives.turns import launched_n
+from nsys_llm.job.collectives.stages import launched_n
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from .groups import CommGroup, hosts_of, stride
+from .groups import AXES, CommGroup, Layout, hosts_of, stride
 from .job import CommJob
-from .layout import AXES, Layout
 
 _OTHER: Final = "other"
 
@@ -42,7 +41,12 @@ def with_axes(job: CommJob, groups: Sequence[CommGroup], layout: Layout | None) 
     """Return groups with their axes."""
     if layout is not None:
         _check(job, groups, layout)
-        return [_of_layout(job, group, layout) for group in groups]
+        world_n, result = np.prod(list(layout.sizes.values())), []
+        for group in groups:
+            ranks = frozenset(job.numbers[owner] for owner in group.owners)
+            axis = layout.axis_of(ranks) or ("world" if len(ranks) == world_n else _OTHER)
+            result.append(replace(group, axis=axis))
+        return result
     return _inferred(job, groups)
 
 
@@ -60,14 +64,6 @@ def _check(job: CommJob, groups: Sequence[CommGroup], layout: Layout) -> None:
             raise UsageError(
                 f"--layout contradicts NCCL: ranks {names} are a communicator, and no whole axes."
             )
-
-
-def _of_layout(job: CommJob, group: CommGroup, layout: Layout) -> CommGroup:
-    ranks = frozenset(job.numbers[owner] for owner in group.owners)
-    axis = layout.axis_of(ranks)
-    if axis is None:
-        axis = "world" if len(ranks) == np.prod(list(layout.sizes.values())) else _OTHER
-    return replace(group, axis=axis)
 
 
 def _inferred(job: CommJob, groups: Sequence[CommGroup]) -> list[CommGroup]:
@@ -248,10 +244,6 @@ def _world(pattern: _Pattern) -> int:
     return _FITS if is_all and pattern.groups_n > 1 and not pattern.is_messages else _NOT
 
 
-def _pipeline(pattern: _Pattern) -> int:
-    return _FITS if pattern.is_messages and pattern.is_of_stages else _NOT
-
-
 def _context(pattern: _Pattern) -> int:
     """A ring sends keys and values on: each member to one, and from one. Peers alone tell that."""
     is_sure = all(sequence.confidence != LOW_CONFIDENCE for sequence in pattern.sequences)
@@ -289,7 +281,7 @@ def _data(pattern: _Pattern) -> int:
 #: Axes and what groups of theirs look like.
 _RULES: Final[Mapping[str, Any]] = {
     "world": _world,
-    "pp": _pipeline,
+    "pp": lambda some: _FITS if some.is_messages and some.is_of_stages else _NOT,
     "cp": _context,
     "ep": _expert,
     "tp": _tensor,

@@ -1,25 +1,103 @@
-"""Groups of ranks that communicate: sequences of the same devices, by communicator where known."""
+"""Groups of ranks that communicate: sequences of the same devices, by communicator where known.
+
+And the layout that a person gives: how many ranks along each axis of parallelism.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.core.errors import UsageError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.job.collectives.matched import communicator
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
 from .job import CommJob
-from .layout import AXES, Layout
 from .sizes import Sized
 
+#: Axes in the order in which ranks are numbered, the first one fastest, as Megatron-LM has them.
+AXES: Final[tuple[str, ...]] = ("tp", "cp", "ep", "dp", "pp")
+_SIZE: Final = re.compile(r"(tp|cp|ep|dp|pp)=([1-9]\d{0,6})")
+_ORDER: Final = "order="
+#: Axes of which a communicator has all ranks, or one.
+_WHOLE: Final = ("tp", "ep")
 #: Why the stage of a device is not known.
 _NOT_MATCHED: Final = "not_matched"
 _BITS: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The place of each rank along the axes.
+
+    Attributes:
+        sizes: By axis, in the order in which ranks are numbered.
+    """
+
+    sizes: Mapping[str, int]
+
+    def places(self, rank: int) -> dict[str, int]:
+        """Return the place of a rank along each axis."""
+        places = {}
+        for axis, size in self.sizes.items():
+            rank, places[axis] = divmod(rank, size)
+        return places
+
+    def axis_of(self, ranks: frozenset[int]) -> str | None:
+        """Return the axis along which alone some ranks differ, and all that do; None for none.
+
+        Of a pipeline two stages exchange messages.
+        """
+        places = [self.places(rank) for rank in ranks]
+        differ = [axis for axis in self.sizes if len({place[axis] for place in places}) > 1]
+        if len(differ) == 1 and (differ[0] == "pp" or len(ranks) == self.sizes[differ[0]]):
+            return differ[0]
+        return None
+
+    def contradicted(self, ranks: frozenset[int]) -> bool:
+        """Return whether a communicator cannot be one: it is not made of whole axes.
+
+        Data and context may be split in groups of groups, and some stages may share a layer.
+        """
+        places = [self.places(rank) for rank in ranks]
+        spread = {axis: len({place[axis] for place in places}) for axis in self.sizes}
+        is_whole = all(spread[axis] in (1, self.sizes[axis]) for axis in _WHOLE if axis in spread)
+        return not is_whole or prod(spread.values()) != len(ranks)
+
+
+def parse_layout(text: str | None, ranks_n: int) -> Layout | None:
+    """Return what `tp=8,pp=4[,order=tp-cp-ep-dp-pp]` says; None without a text.
+
+    Raises:
+        UsageError: It is none, or has another number of ranks.
+    """
+    if text is None:
+        return None
+    sizes: dict[str, int] = {}
+    order = AXES
+    for part in text.split(","):
+        match = _SIZE.fullmatch(part.strip())
+        if match is not None and match[1] not in sizes:
+            sizes[match[1]] = int(match[2])
+        elif part.strip().startswith(_ORDER):
+            order = tuple(part.strip().removeprefix(_ORDER).split("-"))
+        else:
+            raise UsageError(f"'{text}' is not a layout; write like tp=8,pp=4.")
+    if sorted(set(order)) != sorted(order) or not sizes.keys() <= set(order) <= set(AXES):
+        raise UsageError(f"the order of '{text}' does not have each of its axes once.")
+    if prod(sizes.values()) != ranks_n:
+        raise UsageError(
+            f"the layout '{text}' has {prod(sizes.values())} ranks; the job has {ranks_n}. GPUs "
+            "count as ranks where each process has equally many, and several."
+        )
+    return Layout({axis: sizes.get(axis, 1) for axis in order})
 
 
 @dataclass(frozen=True)
@@ -122,15 +200,19 @@ def stage_rows(
             places |= {
                 str(some.axis): some.owners.index(owner) for some in of_axes if owner in some.owners
             }
-        reason = _NOT_MATCHED if owner in job.stages.parts else None
-        part = {"model_part": job.parts[owner], "pipeline": number, "stage": stage}
-        rows.append({**job.who(owner), **part, **places, "reason": reason, **_steps(job, owner)})
+        steps_ns = None
+        if job.work[owner].has_steps:
+            steps_ns = np.diff(job.work[owner].window_ns[job.steps.rows(owner, job.whole_steps)])
+        rows.append(
+            {
+                **job.who(owner),
+                "model_part": job.parts[owner],
+                "pipeline": number,
+                "stage": stage,
+                **places,
+                "reason": _NOT_MATCHED if owner in job.stages.parts else None,
+                "steps_n": None if steps_ns is None else len(steps_ns),
+                "steps_ns": None if steps_ns is None else int(steps_ns.sum()),
+            }
+        )
     return rows
-
-
-def _steps(job: CommJob, owner: int) -> dict[str, int | None]:
-    """Return how many full steps of the job a device has, and for how long."""
-    if not job.work[owner].has_steps:
-        return {"steps_n": None, "steps_ns": None}
-    window_ns = job.work[owner].window_ns[job.steps.rows(owner, job.whole_steps)]
-    return {"steps_n": len(window_ns), "steps_ns": int((window_ns[:, 1] - window_ns[:, 0]).sum())}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,9 +13,9 @@ import numpy as np
 from nsys_llm.facts.nccl.rank import CommDevice, RankComm
 from nsys_llm.facts.nccl.sizes import RankCalls, Sizes
 from nsys_llm.job.collectives.chains import Chain, find_chains
-from nsys_llm.job.collectives.job_steps import JobSteps
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.stages import Stages, find_stages
+from nsys_llm.job.job_steps import JobSteps
 from nsys_llm.job.ranks.peers import COMMON, in_common
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import of_rank
@@ -64,8 +64,27 @@ class CommJob:
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """The part of the model that each device runs."""
-        return _model_parts(self.work)
+        """The number of the model part that each device runs, stages apart from parts.
+
+        Devices of one have 90 % of their operations in common, communication left out. Each is
+        compared with the first one of each part.
+        """
+        rules = rules_for({name for device in self.work for name, _ in device.launches})
+        mixes: list[Mapping[str, float]] = []
+        parts = []
+        for device in self.work:
+            counts: dict[str, int] = {}
+            for name, launches_n in device.launches:
+                if not is_communication(name):
+                    kind = rules.classify(name).operation or name
+                    counts[kind] = counts.get(kind, 0) + launches_n
+            whole = max(sum(counts.values()), 1)
+            mix = {kind: launches_n / whole for kind, launches_n in counts.items()}
+            same = (at for at, first in enumerate(mixes) if in_common(first, mix) >= COMMON)
+            parts.append(next(same, len(mixes)))
+            if parts[-1] == len(mixes):
+                mixes.append(mix)
+        return tuple(parts)
 
     def calls(self, owner: int) -> tuple[RankCalls, Sizes]:
         """Return NCCL's calls of a device's rank, and its own communication kernels."""
@@ -88,27 +107,3 @@ class CommJob:
         """Return the columns that name a device."""
         device = self.collectives.devices[owner]
         return {**of_rank(device.rank), "device_id": device.device_id}
-
-
-def _model_parts(devices: Sequence[CommDevice]) -> tuple[int, ...]:
-    """Return the number of the model part of each device, stages apart from parts.
-
-    Devices of one have 90 % of their operations in common, communication left out. Each is
-    compared with the first one of each part.
-    """
-    rules = rules_for({name for device in devices for name, _ in device.launches})
-    mixes: list[Mapping[str, float]] = []
-    parts = []
-    for device in devices:
-        counts: dict[str, int] = {}
-        for name, launches_n in device.launches:
-            if not is_communication(name):
-                kind = rules.classify(name).operation or name
-                counts[kind] = counts.get(kind, 0) + launches_n
-        whole = max(sum(counts.values()), 1)
-        mix = {kind: launches_n / whole for kind, launches_n in counts.items()}
-        same = (at for at, first in enumerate(mixes) if in_common(first, mix) >= COMMON)
-        parts.append(next(same, len(mixes)))
-        if parts[-1] == len(mixes):
-            mixes.append(mix)
-    return tuple(parts)

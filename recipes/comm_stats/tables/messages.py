@@ -1,7 +1,11 @@
-"""Tables of sizes and speeds: by group and size, of each collective, and why they are not known."""
+"""Tables of sizes and speeds: by group and size, of each collective, and why they are not known.
+
+And how long the transfers of a group take beside those of groups that do the same.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,14 +15,15 @@ import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.nccl.payloads import OK
-from nsys_llm.job.collectives.matched import meets_and_leaves
+from nsys_llm.job.collectives.matched import communicator, meets_and_leaves
+from nsys_llm.job.ranks.chance import of_others
 from nsys_llm.numeric.intervals import subtract_intervals, total_length_ns, union_intervals
 from nsys_llm.report.columns import Columns, nullable, of_rank
+from nsys_llm.report.records import grouped
 
-from . import links
 from .groups import CommGroup, hosts_of
 from .job import CommJob
-from .sizes import Sized
+from .sizes import MOST_PCT, Sized, of_group_gb_s
 
 #: Where buckets of message sizes begin; an edge belongs to the upper one.
 EDGES_BYTES: Final = (0, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
@@ -26,6 +31,10 @@ BUCKETS: Final = ("<4 KiB", "4-64 KiB", "64 KiB-1 MiB", "1-16 MiB", "16-256 MiB"
 #: Smaller messages do not fill a link.
 PEAK_FROM_BYTES: Final = 16 << 20
 IN_NETWORK: Final = "in_network"
+#: Without their sizes, exchanges of tokens are not known to be alike.
+_UNEVEN: Final = ("dispatch", "combine", "all_to_all")
+#: What a collective has in common with one of a twin: size, else what was launched.
+_ALIKE: Final = ["operation", "kernel", "bytes", "channels_n"]
 
 
 def collective_frame(
@@ -47,6 +56,7 @@ def collective_frame(
                     "group": group_of[number],
                     "step": job.steps.of(sequence.owners[0], sequence.own_end_ns(0)),
                     "met": sequence.waits.met,
+                    "kernel": sequence.kernel,
                     "transfer_ns": sequence.waits.transfer_ns,
                     "wait_ns": sequence.waits.wait_ns,
                     **vars(some),
@@ -82,8 +92,7 @@ def message_rows(
         return []
     bucket = np.searchsorted(EDGES_BYTES, frame["bytes"], side="right") - 1
     peaks = [
-        link_gb_s or links.of_group_gb_s(job, group.owners, hosts_of(job, group))
-        for group in groups
+        link_gb_s or of_group_gb_s(job, group.owners, hosts_of(job, group)) for group in groups
     ]
     parts: Any = frame.groupby(["group", "operation", bucket])
     return [
@@ -109,7 +118,7 @@ def _row(rows: pd.DataFrame, peak_gb_s: float | None, bucket: int) -> dict[str, 
         algbw, busbw = moved / taken_ns, None if np.isnan(bus).any() else bus.sum() / taken_ns
         if peak_gb_s and busbw and EDGES_BYTES[bucket] >= PEAK_FROM_BYTES:
             peak_pct = 100.0 * busbw / peak_gb_s
-            if peak_pct > links.MOST_PCT:
+            if peak_pct > MOST_PCT:
                 peak_pct, reason = None, IN_NETWORK
     channels_n = int(rows["channels_n"].max())
     return {
@@ -163,3 +172,75 @@ def payload_rows(job: CommJob) -> list[dict[str, Any]]:
             for reason in sorted({*calls.calls_n, *(+kernels_n)})
         ]
     return rows
+
+
+def twin_columns(
+    job: CommJob,
+    groups: Sequence[CommGroup],
+    frame: pd.DataFrame,
+    messages: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return columns of `groups`: transfer, and beside whose it takes how many times as long.
+
+    Args:
+        frame: What is known of each collective, see `collective_frame`.
+        messages: Rows of `message_sizes`.
+    """
+    compared = _compared(_medians(frame), {it.number: _family(job, it) for it in groups})
+    sums = compared.groupby("group")[["own_ns", "usual_ns"]].sum()
+    times = (sums["own_ns"] / sums["usual_ns"]).where(sums["usual_ns"] > 0).dropna().to_dict()
+    met_in = compared.groupby("alike")["group"].agg(frozenset)
+    own_messages, rows = grouped(messages, "group"), []
+    for group in groups:
+        own = own_messages.get((group.number,), [])
+        worst = max(own, key=lambda row: row["exposed_ns"], default=None)
+        ratio = times.get(group.number) or None
+        alike = compared.loc[compared["group"] == group.number, "alike"] if ratio else ()
+        met = frozenset[int]().union(*met_in[alike]) - {group.number} if ratio else frozenset()
+        twins = {owner for it in groups if it.number in met for owner in it.owners}
+        exposed_ns = sum(row["exposed_ns"] for row in own)
+        hosts = hosts_of(job, group)
+        rows.append(
+            {
+                "transfer_ns": sum(row["transfer_ns"] for row in own),
+                "exposed_ns": exposed_ns,
+                "rank": None if worst is None else worst["rank"],
+                "device_id": None if worst is None else worst["device_id"],
+                "host": next(iter(hosts)) if len(hosts) == 1 else None,
+                "twins": communicator(job.collectives.devices, sorted(twins)) if met else None,
+                "times": ratio,
+                "lost_ns": None if ratio is None else max(round((1 - 1 / ratio) * exposed_ns), 0),
+            }
+        )
+    return rows
+
+
+def _family(job: CommJob, group: CommGroup) -> tuple[Any, ...]:
+    """Return what groups share that should take as long: axis, size, machines, part of a model."""
+    parts = frozenset(job.parts[owner] for owner in group.owners)
+    hosts = hosts_of(job, group)
+    hosts_n = None if None in hosts else len(hosts)
+    return group.axis, group.candidates, len(group.owners), hosts_n, parts
+
+
+def _medians(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return median transfer and number of collectives, by group and what these have in common."""
+    if frame.empty:
+        return pd.DataFrame(columns=["group", *_ALIKE, "median", "count"])
+    rows = frame[frame["met"] & ((frame["bytes"] >= 0) | ~frame["operation"].isin(_UNEVEN))]
+    return rows.groupby(["group", *_ALIKE])["transfer_ns"].agg(["median", "count"]).reset_index()
+
+
+def _compared(medians: pd.DataFrame, families: Mapping[int, tuple[Any, ...]]) -> pd.DataFrame:
+    """Return medians of groups with twins, by kind of collective of a family beside the others'."""
+    codes = {family: at for at, family in enumerate(dict.fromkeys(families.values()))}
+    family = medians["group"].map({number: codes[key] for number, key in families.items()})
+    kinds = medians.assign(family=family).groupby(["family", *_ALIKE])
+    # The median of the others; null for one alone.
+    usual = kinds["median"].transform(
+        lambda some: of_others(some.to_numpy()) if len(some) > 1 else math.nan
+    )
+    rows = medians.assign(alike=kinds.ngroup(), usual=usual).dropna(subset="usual")
+    return rows.assign(
+        own_ns=rows["median"] * rows["count"], usual_ns=rows["usual"] * rows["count"]
+    )

@@ -1,9 +1,13 @@
-"""How many bytes each matched collective moves, and how fast, by what its calls say."""
+"""How many bytes each matched collective moves, and how fast, by what its calls say.
+
+And what links of GPUs carry in one direction, by the names of the GPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +20,6 @@ from nsys_llm.job.collectives.matched import Sequenced
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from . import links
 from .job import CommJob
 
 FloatArray = npt.NDArray[np.float64]
@@ -37,6 +40,24 @@ _BUFFERS: Final = ("all_reduce", "broadcast", "reduce")
 #: Of these every member has as much. So many times as much as another one is damage.
 _ALIKE: Final = (*_BUFFERS, "all_gather", "reduce_scatter")
 _MOST_TIMES: Final = 2
+#: More than a link can carry, in percent: switches reduce on the way.
+MOST_PCT: Final = 105.0
+#: NVLink of one direction, GB/s, by the names of GPUs: NVIDIA's data sheets. Cards on PCIe have
+#: other names; GH200 and GB200 may have no NVLink to others.
+_LINKS_GB_S: Final = (
+    (re.compile(r"V100-SXM"), 150),
+    (re.compile(r"A100-SXM"), 300),
+    (re.compile(r"A800-SXM|H800(?! PCIe)"), 200),
+    (re.compile(r"H100 80GB HBM3|H100-SXM|\bH200(?! NVL)"), 450),
+    (re.compile(r"\bB200\b"), 900),
+)
+#: Without switches a GPU shares its links among the others: V100 in machines of 8, later ones in
+#: machines of 4. So many members use all links whatever the machine.
+_WITHOUT_SWITCH: Final = re.compile(r"V100")
+_SWITCHED_N: Final = 8
+_ALL_LINKS_N: Final = 4
+#: No link of any GPU carries as much.
+_NONE_GB_S: Final = 2000.0
 
 
 @dataclass(frozen=True)
@@ -77,55 +98,61 @@ class _Member:
         return np.array(values, dtype=np.int64 if is_number else object)[self.rows]
 
 
-def sized(job: CommJob, number: int, link_gb_s: float | None) -> Sized:
-    """Return what is known of the collectives of a sequence; see `links.most_gb_s`."""
-    sequence = job.collectives.sequences[number]
-    members = [_member(job, sequence, place) for place in range(len(sequence.owners))]
-    bytes_ = np.stack([some.column("size_bytes") for some in members])
-    at = np.arange(len(sequence))
+def all_sized(job: CommJob, link_gb_s: float | None) -> Mapping[int, Sized]:
+    """Return the sequences that have collectives, by their numbers; see `most_gb_s`."""
+    return {
+        number: _sized(job, sequence, link_gb_s)
+        for number, sequence in enumerate(job.collectives.sequences)
+        if len(sequence)
+    }
+
+
+def _sized(job: CommJob, sequence: Sequenced, link_gb_s: float | None) -> Sized:
+    members = []
+    for place, owner in enumerate(sequence.owners):
+        calls, sizes = job.calls(owner)
+        start_ns = sequence.start_ns[place] + sequence.ahead_ns[place]
+        rows = sizes.places(sequence.own_end_ns(place), start_ns)
+        members.append(_Member(calls, sizes.carried[rows], sizes.channels_n[rows]))
+
+    def column(name: str) -> npt.NDArray[Any]:
+        return np.stack([some.column(name) for some in members])
+
+    bytes_, comms, at = column("size_bytes"), column("comm"), np.arange(len(sequence))
     # That member speaks which tells most; where none does, the first one says why.
     best = np.argmax(bytes_, axis=0)
-    least = np.where(bytes_ == NULL_INT, np.iinfo(np.int64).max, bytes_).min(axis=0)
-    most = bytes_[best, at]
-
-    def told(name: str) -> Any:
-        return np.stack([some.column(name) for some in members])[best, at]
-
-    comm = _alike(np.stack([some.column("comm") for some in members]))
-    known = {item: _ranks_n(members, item) for item in np.unique(comm).tolist()}
-    ranks_n = np.array([known[item] for item in comm.tolist()], dtype=np.int64)
-    operations = told("operation")
+    most, operations = bytes_[best, at], column("operation")[best, at]
     plain = operations == None  # noqa: E711 - element by element
     operations = np.where(plain, sequence.operation, operations)
-    reasons = np.where(most == NULL_INT, told("reason"), OK)
-    differ = np.isin(operations, _ALIKE) & (most // _MOST_TIMES > least)
+    # The one id of all members that tell any.
+    comm = np.where(comms.max(axis=0) == _least(comms), comms.max(axis=0), NULL_INT)
+    known = {item: _ranks_n(members, item) for item in np.unique(comm).tolist()}
+    ranks_n = np.array([known[item] for item in comm.tolist()], dtype=np.int64)
+    reasons = np.where(most == NULL_INT, column("reason")[best, at], OK)
+    differ = np.isin(operations, _ALIKE) & (most // _MOST_TIMES > _least(bytes_))
     most[differ], reasons[differ] = NULL_INT, CONFLICT
-    result = Sized(
-        operation=operations,
-        bytes=most,
-        size_bytes=np.full(at.size, NULL_INT),
-        factor=np.full(at.size, np.nan),
-        comm=comm,
-        channels_n=np.stack([some.channels_n for some in members]).max(axis=0),
-        reason=reasons,
-    )
-    most_gb_s = links.most_gb_s(job, sequence.owners, link_gb_s)
-    return _judged(_moved(result, members, ranks_n), sequence, ranks_n, most_gb_s)
+    size_bytes, factor = _moved(operations, most, comm, members, ranks_n)
+    # A switch that reduces spares a link some of the bus bandwidth, never of what is moved.
+    carried, waits = size_bytes * np.fmin(factor, 1.0), sequence.waits
+    limit_gb_s = most_gb_s(job, sequence.owners, link_gb_s)
+    # The first reason that holds is the last one here.
+    for name, chosen in (
+        (IMPLAUSIBLE_SIZE, carried > limit_gb_s * waits.transfer_ns),
+        (CLOCK, sequence.residual_ns > _DOUBT * waits.transfer_ns),
+        (NO_TRANSFER, waits.transfer_ns == 0),
+        (NOT_TRACED, ranks_n > len(members)),
+        (NOT_MATCHED, ~waits.met),
+        (NO_FACTOR, size_bytes == NULL_INT),
+        (CONFLICT, ranks_n < len(members)),
+    ):
+        reasons[np.asarray(chosen) & (most != NULL_INT)] = name
+    channels_n = np.stack([some.channels_n for some in members]).max(axis=0)
+    return Sized(operations, most, size_bytes, factor, comm, channels_n, reasons)
 
 
-def _member(job: CommJob, sequence: Sequenced, place: int) -> _Member:
-    calls, sizes = job.calls(sequence.owners[place])
-    start_ns = sequence.start_ns[place] + sequence.ahead_ns[place]
-    rows = sizes.places(sequence.own_end_ns(place), start_ns)
-    return _Member(calls, sizes.carried[rows], sizes.channels_n[rows])
-
-
-def _alike(comms: IntArray) -> IntArray:
-    """Return the one id that all members tell that tell any; NULL_INT where there is none."""
-    known = comms != NULL_INT
-    most = comms.max(axis=0)
-    least = np.where(known, comms, np.iinfo(np.int64).max).min(axis=0)
-    return np.where(known.any(axis=0) & (most == least), most, NULL_INT)
+def _least(values: IntArray) -> IntArray:
+    """Return the smallest of each column, nulls left out."""
+    return np.asarray(np.where(values == NULL_INT, np.iinfo(np.int64).max, values).min(axis=0))
 
 
 def _ranks_n(members: list[_Member], comm: int) -> int:
@@ -138,26 +165,31 @@ def _ranks_n(members: list[_Member], comm: int) -> int:
     return 1 if sizes or ranks_n < len(members) else ranks_n
 
 
-def _moved(known: Sized, members: list[_Member], ranks_n: IntArray) -> Sized:
-    """Return them with what is moved, and the factor of the bus bandwidth."""
-    there = known.bytes != NULL_INT
-    size_bytes, factor = known.size_bytes.copy(), known.factor.copy()
-    shares = there & np.isin(known.operation, _SHARES)
-    buffers = there & np.isin(known.operation, _BUFFERS)
-    messages = there & (known.operation == SEND_RECV)
-    size_bytes[shares] = (known.bytes * ranks_n)[shares]
-    size_bytes[buffers] = known.bytes[buffers]
+def _moved(
+    operations: npt.NDArray[Any],
+    most: IntArray,
+    comm: IntArray,
+    members: list[_Member],
+    ranks_n: IntArray,
+) -> tuple[IntArray, FloatArray]:
+    """Return what is moved, and the factor of the bus bandwidth; NULL_INT and NaN: not known."""
+    size_bytes, factor = np.full(most.size, NULL_INT), np.full(most.size, np.nan)
+    there = most != NULL_INT
+    shares, buffers = there & np.isin(operations, _SHARES), there & np.isin(operations, _BUFFERS)
+    size_bytes[shares] = (most * ranks_n)[shares]
+    size_bytes[buffers] = most[buffers]
     factor[shares] = ((ranks_n - 1) / ranks_n)[shares]
     factor[buffers] = 1.0
-    reduced = buffers & (known.operation == "all_reduce")
+    reduced = buffers & (operations == "all_reduce")
     factor[reduced] = (2 * (ranks_n - 1) / ranks_n)[reduced]
+    messages = there & (operations == SEND_RECV)
     if messages.any():
         larger = np.stack([some.column("larger_bytes") for some in members])
         size_bytes[messages] = larger.max(axis=0)[messages]
         for at in np.flatnonzero(messages).tolist():
-            most = members[int(larger[:, at].argmax())]
-            factor[at] = _apart(most, int(most.rows[at]), known.comm[at], int(size_bytes[at]))
-    return replace(known, size_bytes=size_bytes, factor=factor)
+            member = members[int(larger[:, at].argmax())]
+            factor[at] = _apart(member, int(member.rows[at]), comm[at], int(size_bytes[at]))
+    return size_bytes, factor
 
 
 def _apart(member: _Member, row: int, comm: int, size_bytes: int) -> float:
@@ -173,29 +205,38 @@ def _apart(member: _Member, row: int, comm: int, size_bytes: int) -> float:
     return 1.0 - itself / size_bytes
 
 
-def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray, most_gb_s: float) -> Sized:
-    """Return them with the reasons why there is no bandwidth, the first that holds."""
-    waits, reason = sequence.waits, known.reason.copy()
-    doubt_ns = sequence.residual_ns
-    # A switch that reduces spares a link some of the bus bandwidth, never of what is moved.
-    carried = known.size_bytes * np.fmin(known.factor, 1.0)
-    for name, chosen in (
-        (IMPLAUSIBLE_SIZE, carried > most_gb_s * waits.transfer_ns),
-        (CLOCK, doubt_ns > _DOUBT * waits.transfer_ns),
-        (NO_TRANSFER, waits.transfer_ns == 0),
-        (NOT_TRACED, ranks_n > len(sequence.owners)),
-        (NOT_MATCHED, ~waits.met),
-        (NO_FACTOR, known.size_bytes == NULL_INT),
-        (CONFLICT, ranks_n < len(sequence.owners)),
-    ):
-        reason[np.asarray(chosen) & (known.bytes != NULL_INT)] = name
-    return replace(known, reason=reason)
+def of_group_gb_s(
+    job: CommJob, owners: Sequence[int], hosts: Collection[str | None]
+) -> float | None:
+    """Return what a link of a group's GPUs carries in one direction; None where not known."""
+    gpus = _gpus(job, owners)
+    names = {name for some in gpus for name in some}
+    if len(hosts) > 1 or None in hosts or len(names) != 1:
+        return None
+    name, machine_n = names.pop(), min(map(len, gpus))
+    is_v100 = _WITHOUT_SWITCH.search(name) is not None
+    has_switch = machine_n >= _SWITCHED_N and not is_v100
+    if not has_switch and len(owners) < (_SWITCHED_N if is_v100 else _ALL_LINKS_N):
+        return None
+    return _of_gpu_gb_s(name)
 
 
-def all_sized(job: CommJob, link_gb_s: float | None) -> Mapping[int, Sized]:
-    """Return the sequences that have collectives, by their numbers; see `sized`."""
-    return {
-        number: sized(job, number, link_gb_s)
-        for number, sequence in enumerate(job.collectives.sequences)
-        if len(sequence)
-    }
+def most_gb_s(job: CommJob, owners: Sequence[int], link_gb_s: float | None) -> float:
+    """Return more than any link of some devices carries, whatever the machine.
+
+    Args:
+        link_gb_s: What the user says that a link carries.
+    """
+    peaks = [_of_gpu_gb_s(name) for some in _gpus(job, owners) for name in some] or [None]
+    limits = [_NONE_GB_S if peak is None else peak * MOST_PCT / 100 for peak in peaks]
+    return max(*limits, (link_gb_s or 0.0) * MOST_PCT / 100)
+
+
+def _gpus(job: CommJob, owners: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return the GPUs that the reports of some devices tell of."""
+    facts = (job.collectives.devices[owner].rank.facts for owner in owners)
+    return [some.gpus for some in facts if some]
+
+
+def _of_gpu_gb_s(name: str) -> float | None:
+    return next((speed for pattern, speed in _LINKS_GB_S if pattern.search(name)), None)

@@ -8,14 +8,17 @@ from nsys_llm.report.outputs import Cells
 
 from .axes import with_axes
 from .bubbles import bubble_rows
-from .exchanges import exchange_rows
-from .experts import expert_rows
-from .groups import find_groups, group_rows, stage_rows
+from .exchanges import exchange_rows, expert_rows
+from .groups import find_groups, group_rows, parse_layout, stage_rows
 from .job import CommJob
-from .layout import parse_layout
-from .messages import collective_frame, message_rows, payload_rows, transfers
+from .messages import (
+    collective_frame,
+    message_rows,
+    payload_rows,
+    transfers,
+    twin_columns,
+)
 from .sizes import all_sized
-from .twins import twin_columns
 
 
 def tabulate(job: Job) -> dict[str, Cells]:

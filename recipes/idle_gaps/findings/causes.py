@@ -8,6 +8,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+import pandas as pd
+
 from nsys_llm.facts.idle.patterns import MICRO_GAP_NS
 from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
@@ -30,12 +32,7 @@ from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
-from .texts import (
-    GAP_FIELDS,
-    PART_WORDS,
-    PATTERN_FIELDS,
-    RULES,
-)
+from .texts import GAP_FIELDS, PART_WORDS, PATTERN_FIELDS, RULES
 
 #: Causes of idle time that are no host's, by the rule that says what to do about them.
 _OTHERS: Final[Mapping[str, tuple[str, Cause]]] = {
@@ -45,8 +42,6 @@ _OTHERS: Final[Mapping[str, tuple[str, Cause]]] = {
 }
 #: Calls that wait, by the rule that speaks where they are most of the host's time.
 _WAITS: Final = {"host_sync": "idle_host_sync", "sync_memop": "idle_sync_memop"}
-
-
 #: A copy of a kind, as patterns of gaps name it.
 _COPY: Final = r"^memcpy (\w+)$"
 
@@ -61,12 +56,7 @@ _MOST_PARTS: Final = 2
 
 
 class IdleByCause:
-    """The idle time of each GPU by cause, as the table `wall` has it.
-
-    Attributes:
-        gpus: Those whose idle time is known by cause.
-        walls: Spans and classes of all GPUs.
-    """
+    """The idle time of each GPU whose causes are known, as the table `wall` has it."""
 
     def __init__(self, tables: Tables) -> None:
         wall = tables["wall"]
@@ -97,19 +87,17 @@ def cause_findings(tables: Tables) -> list[Finding]:
 def _other(rule: str, times: IdleByCause, tables: Tables) -> Finding | None:
     name, cause = _OTHERS[rule]
     lost_ns = times.lost_ns((name,))
+    of = partial(_finding, rule, (name,), lost_ns, times, tables)
     if cause.kind != "queued":
-        made = _finding(rule, (name,), lost_ns, times, tables, cause, Change("idle", name))
+        made = of(cause, Change("idle", name))
         return _with_call(made, name, tables) if made and name == "alloc" else made
     gpu = worst_gpu(lost_ns)
-    if 2 * _short_ns(times, tables, (name,))[gpu] >= lost_ns[gpu]:
-        if kind := _copied_between(tables, (name,)):
-            said = {"copies": f"{kind} copies"}, ()
-            change = Change("queued", "copies")
-            made = _finding(rule, (name,), lost_ns, times, tables, cause, change, "copies", said)
-            return made and replace(made, recommendation=_batched(kind))
-        return _finding(rule, (name,), lost_ns, times, tables, cause, Change("queued"))
-    change, cause = Change("queued", "long"), Cause("dependency")
-    return _finding(rule, (name,), lost_ns, times, tables, cause, change, "long")
+    if 2 * _short_ns(times, tables, (name,))[gpu] < lost_ns[gpu]:
+        return of(Cause("dependency"), Change("queued", "long"), "long")
+    if (kind := _copied_between(tables, (name,))) is None:
+        return of(cause, Change("queued"))
+    made = of(cause, Change("queued", "copies"), "copies", ({"copies": f"{kind} copies"}, ()))
+    return made and replace(made, recommendation=_batched(kind))
 
 
 def _copied_between(tables: Tables, causes: tuple[str, ...]) -> str | None:
@@ -129,12 +117,11 @@ def _batched(kind: str) -> str:
 
 def _with_call(made: Finding, cause: str, tables: Tables) -> Finding:
     """Return a finding whose advice begins with what the host calls in the longest gap."""
-    gaps = tables["gaps"]
-    here = (gaps["rank"] == made.rank) & (gaps["device_id"] == made.device_id)
-    rows = gaps[here & (gaps["cause"] == cause) & gaps["api"].notna()]
-    if rows.empty:
+    gpu = made.rank or 0, made.device_id or 0
+    calls = _of_gpu(tables["gaps"], gpu, (cause,))["api"].dropna()
+    if calls.empty:
         return made
-    call = quoted(str(rows["api"].iloc[0]))
+    call = quoted(str(calls.iloc[0]))
     advice = f"Keep buffers from step to step instead of {call} in the loop."
     return replace(made, recommendation=f"{advice} {made.recommendation}")
 
@@ -142,7 +129,9 @@ def _with_call(made: Finding, cause: str, tables: Tables) -> Finding:
 def _host(times: IdleByCause, tables: Tables) -> Finding | None:
     """Return the finding on a host that is late: what to do depends on what it does most."""
     lost_ns, short_ns = times.lost_ns(HOST_CAUSES), _short_ns(times, tables, HOST_CAUSES)
-    stages_n = _stages_n(tables)
+    transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
+    are_stages = may_be_stages(transfers_n.astype(int).tolist())
+    stages_n = len(transfers_n) if are_stages else 0
     if stages_n > 2:
         lost_ns = short_ns  # without its input, a stage has nothing to launch
     gpu = worst_gpu(lost_ns)
@@ -174,9 +163,8 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
 
 def _of_gaps(tables: Tables, gpu: Gpu, lost_ns: int, rule: str) -> _Said:
     """Return in which range the host was for half of some idle time."""
-    rows = tables["rank_causes"]
-    rows = rows[(rows["rank"] == gpu[0]) & (rows["device_id"] == gpu[1])]
-    sums = rows[rows["cause"].isin(HOST_CAUSES)].groupby("nvtx_range")["range_ns"].sum()
+    rows = _of_gpu(tables["rank_causes"], gpu, HOST_CAUSES)
+    sums = rows.groupby("nvtx_range")["range_ns"].sum()
     if sums.empty or 2 * int(sums.max()) < lost_ns:
         return _NOTHING
     name = str(sums.idxmax())
@@ -186,10 +174,10 @@ def _of_gaps(tables: Tables, gpu: Gpu, lost_ns: int, rule: str) -> _Said:
     return {"host_range": name, "host_advice": advice}, (of(span_of(tables, gpu), **where),)
 
 
-def _stages_n(tables: Tables) -> int:
-    """Return how many ranks there are if they may be stages by what they send, else 0."""
-    transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
-    return len(transfers_n) if may_be_stages(transfers_n.astype(int).tolist()) else 0
+def _of_gpu(frame: pd.DataFrame, gpu: Gpu, causes: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of a GPU with one of some causes."""
+    here = (frame["rank"] == gpu[0]) & (frame["device_id"] == gpu[1])
+    return frame[here & frame["cause"].isin(causes)]
 
 
 def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
@@ -207,9 +195,8 @@ def _short_ns(times: IdleByCause, tables: Tables, causes: tuple[str, ...]) -> di
 
 def _mostly_in_calls(tables: Tables, gpu: Gpu) -> bool:
     """Return whether the late host of a GPU was in CUDA calls for most of its long gaps."""
-    rows = tables["rank_causes"]
-    rows = rows[(rows["rank"] == gpu[0]) & (rows["device_id"] == gpu[1])]
-    rows = rows[rows["cause"].isin(HOST_CAUSES) & (rows["low_ns"] >= MICRO_GAP_NS)]
+    rows = _of_gpu(tables["rank_causes"], gpu, HOST_CAUSES)
+    rows = rows[rows["low_ns"] >= MICRO_GAP_NS]
     outside_ns = int(rows.loc[rows["cause"] == "host_no_cuda", "idle_ns"].sum())
     return 2 * outside_ns < int(rows["idle_ns"].sum())
 
@@ -230,20 +217,21 @@ def _finding(
     lost_ns, rows = times.walls.beside(lost_ns, gpu), times.rows(gpu, causes)
     if not rows or not lost_ns[gpu]:
         return None
-    evidence = _lost(
-        tables, gpu, causes, is_short=lost_ns[gpu] < sum(row["time_ns"] for row in rows)
-    )
+    is_short = lost_ns[gpu] < sum(row["time_ns"] for row in rows)
+    evidence = _lost(tables, gpu, causes, is_short=is_short)
+    ranks, usual_ns = _ranks(lost_ns, times), usual_loss_ns(lost_ns, gpu)
     fields: dict[str, Any] = {
-        "affected_n": None,
+        "affected_n": None if usual_ns is None else len(ranks),
         "copies": None,
-        "other_ranks_median_ns": usual_loss_ns(lost_ns, gpu),
+        "other_ranks_median_ns": usual_ns,
     }
-    ranks = _ranks(lost_ns, times)
-    if fields["other_ranks_median_ns"] is not None:
-        fields["affected_n"] = len(ranks)
     if rule in HOST_RULES:
         words, counts = host_subject(tables, lost_ns, gpu)
-        fields, evidence = {**fields, "parts": _parts(rows), **words}, evidence + counts
+        parts = (
+            f"{format_percent(row['share_pct'])} {PART_WORDS[row['detail']]}"
+            for row in rows[:_MOST_PARTS]
+        )
+        fields, evidence = {**fields, "parts": ", ".join(parts), **words}, evidence + counts
         where = {"rank": gpu[0], "device_id": gpu[1], "wall_class": IDLE}
         evidence += tuple(
             claim(tables, "part_pct", "wall", "share_pct", "cell", **where, detail=row["detail"])
@@ -277,15 +265,6 @@ def _lost(
     return of_span(tables, gpu, "lost_ns", "rank_causes", "idle_ns", **where)
 
 
-def _parts(rows: Sequence[Record]) -> str:
-    """Return what most of the time of a late host is made of."""
-    said = [
-        f"{format_percent(row['share_pct'])} {PART_WORDS[row['detail']]}"
-        for row in rows[:_MOST_PARTS]
-    ]
-    return ", ".join(said)
-
-
 def _ranks(lost_ns: Mapping[Gpu, int], times: IdleByCause) -> tuple[int, ...]:
     """Return the ranks on which it is worth a line."""
     least = LEAST_PCT / 100.0
@@ -299,9 +278,7 @@ _Described = tuple[tuple[int, int] | None, dict[str, Any], tuple[Evidence, ...]]
 
 def _longest_gap(causes: tuple[str, ...], tables: Tables, gpu: Gpu) -> _Described:
     """Return the longest gap of a GPU with one of some causes."""
-    gaps = tables["gaps"]
-    gaps = gaps[(gaps["rank"] == gpu[0]) & (gaps["device_id"] == gpu[1])]
-    gaps = gaps[gaps["cause"].isin(causes)]
+    gaps = _of_gpu(tables["gaps"], gpu, causes)
     if gaps.empty:
         return None, dict.fromkeys(GAP_FIELDS), ()
     gap = records(gaps.head(1))[0]
@@ -319,9 +296,8 @@ def _pattern(causes: tuple[str, ...], tables: Tables, gpu: Gpu) -> _Described:
     devices = tables["devices"]
     device = devices[(devices["rank"] == gpu[0]) & (devices["device_id"] == gpu[1])].iloc[0]
     window = int(device["window_start_ns"]), int(device["window_end_ns"])
-    patterns = tables["patterns"]
-    rows = patterns[patterns["cause"].isin(causes) & (patterns["gaps_n"] > 1)]
-    rows = rows[rows["before"].notna()]
+    rows = tables["patterns"]
+    rows = rows[rows["cause"].isin(causes) & (rows["gaps_n"] > 1) & rows["before"].notna()]
     if rows.empty:
         return window, dict.fromkeys(PATTERN_FIELDS), ()
     row = records(rows.head(1))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from nsys_llm.report.findings import CAPTURE
@@ -79,17 +80,17 @@ def _idle_rule(
     )
 
 
+_remark: Final = partial(Rule, kind=CAPTURE, source=OURS)
+
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
-    Rule(
+    _remark(
         "profiler_in_gaps",
-        kind=CAPTURE,
         scope="device",
         title="The profiler takes {share_pct} of rank {rank}'s time, with nothing on its GPU",
         details="{overhead_ns} on rank {rank}, counted neither as busy nor as idle."
         "[ The longest of it: {profiler_overhead_ns} of a gap of {duration_ns}.]",
         threshold=f"from {PROFILER_PCT:g} % of the time of a GPU",
-        source=OURS,
         recommendation="Leave these gaps out of comparisons. A shorter capture or a larger "
         "buffer moves the flushes out of the window.",
         record="--cuda-flush-interval=0 --capture-range=cudaProfilerApi",
@@ -108,9 +109,8 @@ RULES: Final = rules_by_id(
         record="--trace=cuda",
         tables=("rank_causes", "devices", "coverage"),
     ),
-    Rule(
+    _remark(
         "copies_not_traced",
-        kind=CAPTURE,
         scope="rank",
         title="Most copies were not recorded: idle time is an upper bound",
         details="Of {calls_n} calls that copy or fill on rank {rank}[ ({copies_cut_n} more were "
@@ -118,7 +118,6 @@ RULES: Final = rules_by_id(
         "[ {others_n:other rank} affected; rank {rank} is the worst.]",
         threshold=f"{COPY_CALLS} calls that copy, less than {COPIES_SEEN_PCT:g} % of them with a "
         "recorded operation",
-        source=OURS,
         recommendation="Do not read gaps as idle: the GPU may have copied in them.",
         record="--trace=cuda",
         tables=("devices", "coverage"),

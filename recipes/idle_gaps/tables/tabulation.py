@@ -1,4 +1,4 @@
-"""Tables of idle_gaps of merged facts."""
+"""Tables of idle_gaps out of the merged partial."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.facts.device.gap_sums import BUCKET_EDGES_NS, BUCKETS, GapSums
+from nsys_llm.facts.device.idle_split import BUCKET_EDGES_NS, BUCKETS, GapSums
 from nsys_llm.facts.idle.devices import DeviceIdle, IdleTimes
 from nsys_llm.facts.idle.rank import RankIdle
 from nsys_llm.known.job import Job

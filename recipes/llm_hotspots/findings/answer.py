@@ -1,7 +1,4 @@
-"""What llm_hotspots says to its reader: the answer in two sentences, and findings.
-
-Made from finished tables alone.
-"""
+"""What llm_hotspots says to its reader: the answer in two sentences, and findings."""
 
 from __future__ import annotations
 
@@ -14,17 +11,16 @@ from nsys_llm.report.findings import UNRECORDED_WORK, Finding
 from nsys_llm.report.price import LEAST_PCT, price_of, price_words
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
-from nsys_llm.report.wall_line import WallLine, wall_lines
+from nsys_llm.report.wall_line import wall_lines
+from nsys_llm.taxonomy.api_classes import APPLICATION, COLD_START_KINDS, PROFILER
 from nsys_llm.taxonomy.categories import UNMATCHED
-from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, PROFILER
 from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
 from nsys_llm.view.text import counted, format_bytes, format_ns, format_percent, listed, quoted
 
-from .bandwidth import bandwidth_findings
-from .capture import secret_findings, unrecorded_findings
 from .communication import communication_findings
-from .extras import graph_findings, measured_findings
+from .extras import graph_findings, measured_findings, secret_findings, unrecorded_findings
 from .kernels import (
+    bandwidth_findings,
     category_findings,
     determinism_findings,
     fusion_findings,
@@ -51,17 +47,14 @@ def answer(tables: Tables) -> str:
             "No kernel took any time in the selection. `coverage` shows what the profiles "
             "contain, and what a filter left."
         )
-    shares = {part.label: part.share_pct for part in lines[0].classes}
-    return f"{_split(lines[0], shares, tables)} {_lever(shares, tables)}"
-
-
-def _split(line: WallLine, shares: Mapping[str, float], tables: Tables) -> str:
+    line, shares = lines[0], {part.label: part.share_pct for part in lines[0].classes}
     where = "The GPU computes" if line.gpus_n == 1 else f"{counted(line.gpus_n, 'GPU')} compute"
     computes = f"{where} for {format_percent(shares.get(COMPUTE, 0.0))} of the time"
     inside = ", ".join(_named_shares(_kinds(tables["wall"]), _TOP_KINDS))
     rest = _named_shares({name: shares[name] for name in shares if name != COMPUTE}, _TOP_CLASSES)
     next_is = f"; next {'is' if len(rest) == 1 else 'are'} {listed(rest)}" if rest else ""
-    return f"{computes}{f' ({inside})' if inside else ''}{next_is}."
+    split = f"{computes}{f' ({inside})' if inside else ''}{next_is}."
+    return f"{split} {_lever(shares, tables)}"
 
 
 def _kinds(wall: pd.DataFrame) -> dict[str, float]:
@@ -117,11 +110,7 @@ def findings(tables: Tables) -> list[Finding]:
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [
-        *_model_load(tables),
-        *_cold_start(tables),
-        *_profiler(tables),
-    ]
+    return [*_model_load(tables), *_cold_start(tables), *_profiler(tables)]
 
 
 def _model_load(tables: Tables) -> list[str]:
@@ -160,13 +149,11 @@ def _profiler(tables: Tables) -> list[str]:
         return []
     # Overhead is a process's, a window a device's; the longest of its devices stands for it.
     windows = devices.groupby("rank")["window_ns"].max()
-    share = (
-        100.0 * profiler_rows.set_index("rank")["union_ns"] / windows.reindex(profiler_rows["rank"])
-    )
-    share = share.astype("float64")
+    by_rank = profiler_rows.set_index("rank")
+    share = (100.0 * by_rank["union_ns"] / windows.reindex(by_rank.index)).astype("float64")
     if not share.max() >= _PROFILER_PCT:
         return []
-    worst = profiler_rows.set_index("rank").loc[share.idxmax()]
+    worst = by_rank.loc[share.idxmax()]
     return [
         f"The profiler itself worked for up to {format_ns(int(worst['union_ns']))} of the "
         f"window ({format_percent(float(share.max()))}, rank {share.idxmax()}); the GPU was idle "

@@ -1,4 +1,4 @@
-"""The finding on communication that is exposed. Tables only.
+"""The finding on communication that is exposed.
 
 Time in collectives is never held against the rank that has it: it came early and waits.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pandas as pd
@@ -26,6 +27,7 @@ from nsys_llm.taxonomy.communication import (
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
 from nsys_llm.taxonomy.wall_classes import FUSED
 
+from .memops import by_gpu, largest_share, place_of
 from .texts import FUSED_PCT, MAINLY, RULES, SAME_LAUNCHES, SMALL_NS
 
 #: Where no operation has most of it.
@@ -49,14 +51,13 @@ def _fused(walls: Walls, tables: Tables) -> Iterator[Finding]:
     """Return the remark on kernels that compute and communicate at once."""
     if not walls.gpus:
         return
-    gpu = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, FUSED) / max(walls.span_ns(*gpu), 1))
+    gpu = largest_share({gpu: walls.class_ns(*gpu, FUSED) for gpu in walls.gpus}, walls)
     fused_ns = walls.class_ns(*gpu, FUSED)
     if 100.0 * fused_ns >= FUSED_PCT * max(walls.span_ns(*gpu), 1):
         yield RULES["fused_communication"].finding(
             evidence=share_of(tables, gpu, "fused_ns", FUSED),
-            rank=gpu[0],
-            device_id=gpu[1],
             impact_ns=fused_ns,
+            **place_of(gpu),
         )
 
 
@@ -74,12 +75,9 @@ def _transfers_n(kernels: pd.DataFrame) -> list[int]:
 
 def _same_collectives(kernels: pd.DataFrame) -> bool:
     """Return whether all ranks launch as much communication, so that each waits for the last."""
-    communicates = kernels["name"].map(
-        {name: is_communication(name) for name in set(kernels["name"])}
-    )
-    launches_n = (
-        kernels["launches_n"].where(communicates.astype(bool), 0).groupby(kernels["rank"]).sum()
-    )
+    of_name = {name: is_communication(name) for name in set(kernels["name"])}
+    own_n = kernels["launches_n"].where(kernels["name"].map(of_name).astype(bool), 0)
+    launches_n = own_n.groupby(kernels["rank"]).sum()
     most_n = SAME_LAUNCHES * launches_n.median()
     return len(launches_n) > 1 and bool(
         (launches_n > 0).all() and ((launches_n - launches_n.median()).abs() <= most_n).all()
@@ -99,13 +97,12 @@ def _exposed_communication(walls: Walls, tables: Tables) -> Iterator[Finding]:
     group, kernels = walls.group(most[0]), tables["rank_kernels"]
     exposed_ns = {gpu: ns for gpu, ns in exposed_ns.items() if walls.group(gpu[0]) == group}
     coupled = _same_collectives(kernels[kernels["rank"].isin([rank for rank, _ in exposed_ns])])
-    rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
-    overlap, waits = records(tables["overlap"]), coupled and most != gpu
-    row = next(row for row in overlap if (row["rank"], row["device_id"]) == gpu)
+    gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
+    (row,) = by_gpu(records(tables["overlap"]))[gpu]
     named = _named(tables, gpu, row, exposed_ns[gpu])
     share = share_of(tables, gpu, "exposed_ns", COMMUNICATES)
     yield RULES["exposed_communication"].finding(
-        case="waits" if waits else None,
+        case="waits" if most != gpu else None,
         cause=Cause("transfer"),
         change=named.change,
         evidence=(
@@ -118,10 +115,9 @@ def _exposed_communication(walls: Walls, tables: Tables) -> Iterator[Finding]:
             "what": named.what,
             "advice": named.advice or _OTHERWISE,
         },
-        rank=rank,
-        device_id=device,
         window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),
         impact_ns=exposed_ns[gpu],
+        **place_of(gpu),
     )
 
 
@@ -137,32 +133,21 @@ class _Named:
 
 def _named(tables: Tables, gpu: Gpu, overlap: Record, whole_ns: int) -> _Named:
     """Return what most of the exposed communication of a GPU is, where one operation is."""
-    rank, device = gpu
-    rows = records(tables["exposed_communication"])
-    rows = [row for row in rows if (row["rank"], row["device_id"]) == gpu]
+    rows = by_gpu(records(tables["exposed_communication"])).get(gpu, [])
     row = max(rows, key=lambda row: row["exposed_ns"], default=None)
     if row is None or row["exposed_ns"] < MAINLY * whole_ns:
         return _Named()
     words = OPERATION_WORDS.get(row["operation"], str(row["operation"]))
     on_compute = row["on_compute_stream"]
     what = f"{words[0].upper()}{words[1:]} on the compute stream" if on_compute else None
-    names = {"operation": row["operation"], "on_compute_stream": on_compute}
-    where = {"rank": rank, "device_id": device, **names}
-    share = claim(
-        tables,
-        "share_pct",
-        "exposed_communication",
-        "exposed_ns",
-        "sum",
-        span_of(tables, gpu),
-        **where,
-    )
+    which = {"operation": row["operation"], "on_compute_stream": on_compute}
+    of = partial(claim, tables, "share_pct", "exposed_communication", "exposed_ns", "sum")
+    share = of(span_of(tables, gpu), **place_of(gpu), **which)
     files = {item["File"]: item for item in records(tables["files"])}
     lines = files[row["file"]]["max_connections"]
     # Others of the same GPU run beside its computation: so could these.
-    hidden = any(
-        2 * other["exposed_ns"] < other["running_ns"] for other in rows if other is not row
-    )
+    others = [other for other in rows if other is not row]
+    hidden = any(2 * other["exposed_ns"] < other["running_ns"] for other in others)
     is_small = row["exposed_ns"] < SMALL_NS * max(row["launches_n"], 1)
     advice = advice_on(
         operation=row["operation"],

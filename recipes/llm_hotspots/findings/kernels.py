@@ -1,30 +1,40 @@
-"""Findings on kernels: something faster is known, results may differ, or no rule matches."""
+"""Findings on kernels: they could be faster, results may differ, or no rule matches them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
+from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells, claim
+from nsys_llm.report.findings import Evidence, Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record, grouped, records
 from nsys_llm.report.walls import Gpu, Walls, span_of
 from nsys_llm.taxonomy.categories import UNMATCHED
-from nsys_llm.taxonomy.fusions import EACH_SHARE, Fusion, load_fusions
-from nsys_llm.taxonomy.kernel_levers import KernelLever, load_kernel_levers
+from nsys_llm.taxonomy.kernel_levers import (
+    EACH_SHARE,
+    Fusion,
+    KernelLever,
+    load_fusions,
+    load_kernel_levers,
+)
 from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
 from nsys_llm.view.text import format_ns, quoted, shortened
 
-from .memops import by_gpu
+from ..tables.bandwidth import LITTLE_HEADROOM_PCT
+from .memops import by_gpu, largest_share, place_of, summed
 from .texts import RULES, UNMATCHED_PCT
 
 #: Kernels that a finding names.
 _NAMED: Final = 3
 _KERNEL: Final = ("rank", "device_id", "name")
+_RATE: Final = (
+    *("efficiency_pct", "mean_ns", "size_bytes", "launches_n", "rate_gb_s", "peak_gb_s"),
+)
 
 #: Rule by the flag of the kernel rules; see its `flag_meanings`. That cuBLAS chooses kernels by
 #: shape is true of every run, and no remark.
@@ -33,8 +43,7 @@ _FLAGS: Final = {
     "split_k": "determinism_split_k",
     "cascade_merge": "determinism_cascade_merge",
 }
-
-
+_OF_FLAG: Final = ("flag", "since", "source", "slower")
 #: Its kernels that are in a sequence which engines fuse are said there.
 _UNFUSED: Final = "unfused_pointwise"
 
@@ -44,7 +53,7 @@ def lever_findings(tables: Tables) -> list[Finding]:
     gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
     fusible = {
         gpu: {row[name] for row in some for name in ("first", "last")}
-        for gpu, some in grouped(records(tables["fusions"]), "rank", "device_id").items()
+        for gpu, some in by_gpu(records(tables["fusions"])).items()
     }
     left = {gpu: some for gpu, some in by_gpu(records(tables["rank_kernels"])).items() if some}
     names = {gpu: [row["name"] for row in some] for gpu, some in left.items()}
@@ -70,42 +79,75 @@ def lever_findings(tables: Tables) -> list[Finding]:
 def _finding(
     lever: KernelLever, kernels: dict[Gpu, list[Record]], walls: Walls, tables: Tables
 ) -> Iterator[Finding]:
-    times = {gpu: sum(row["exclusive_ns"] for row in rows) for gpu, rows in kernels.items()}
-    spans = {gpu: walls.span_ns(*gpu) for gpu, time_ns in times.items() if time_ns}
-    if not spans:
+    times = {gpu: summed(rows, "exclusive_ns") for gpu, rows in kernels.items()}
+    times = {gpu: time_ns for gpu, time_ns in times.items() if time_ns}
+    if not times:
         return
-    rank, device = gpu = max(spans, key=lambda gpu: times[gpu] / max(spans[gpu], 1))
-    rows, time_ns, span = kernels[gpu], times[gpu], span_of(tables, gpu)
-    names = tuple(row["name"] for row in rows)
-    of = partial(claim, tables, rank=rank, device_id=device, name=names)
-    named = [
-        f"{quoted(shortened(row['name']))} ({format_ns(row['exclusive_ns'])})"
-        for row in rows[:_NAMED]
-    ]
+    gpu = largest_share(times, walls)
+    rows, place, span = kernels[gpu], place_of(gpu), span_of(tables, gpu)
+    of = partial(claim, tables, **place, name=tuple(row["name"] for row in rows))
     yield RULES[lever.id].finding(
         cause=Cause("kernels", detail=lever.detail),
-        change=Change("kernels", lever.id, time_ns=time_ns),
+        change=Change("kernels", lever.id, time_ns=times[gpu]),
         evidence=(
-            *(
-                cell
-                for row in rows[:_NAMED]
-                for cell in cells("rank_kernels", row, _KERNEL, ["exclusive_ns"])
-            ),
+            *_named_cells("rank_kernels", rows, _KERNEL, "exclusive_ns"),
             of("launches_n", "rank_kernels", "launches_n"),
             of("kernels_n", "rank_kernels", "name", "count"),
             of("time_ns", "rank_kernels", "exclusive_ns"),
             of("share_pct", "rank_kernels", "exclusive_ns", "sum", span),
             span,
         ),
-        fields={
-            "named": ", ".join(named),
-            # What a usual fix leaves of the time.
-            "left_pct": 100.0 * lever.left,
-        },
-        rank=rank,
-        device_id=device,
+        # What a usual fix leaves of the time.
+        fields={"named": _named(rows, "exclusive_ns"), "left_pct": 100.0 * lever.left},
         name=rows[0]["category"],
-        impact_ns=time_ns,
+        impact_ns=times[gpu],
+        **place,
+    )
+
+
+def _named(rows: Sequence[Record], time: str) -> str:
+    """Return the names of the first kernels, each with its time."""
+    return ", ".join(
+        f"{quoted(shortened(row['name']))} ({format_ns(row[time])})" for row in rows[:_NAMED]
+    )
+
+
+def _named_cells(
+    table: str, rows: Sequence[Record], where: Sequence[str], time: str
+) -> Iterator[Evidence]:
+    for row in rows[:_NAMED]:
+        yield from cells(table, row, where, [time])
+
+
+def bandwidth_findings(tables: Tables) -> Iterator[Finding]:
+    """Yield what kernels far below the bandwidth gain where they are as fast as it allows."""
+    kernels, walls = tables["rank_kernels"], Walls(tables)
+    # A kernel belongs to the first pattern that fits it, as in the table.
+    free = kernels["exclusive_ns"] > 0
+    for row in records(tables["bandwidth"]):
+        fits = free & kernels["name"].map(parse_pattern(row["pattern"]).matches).astype(bool)
+        free &= ~fits
+        if row["judgement"] == "room" and fits.any():
+            yield _room(row, kernels[fits], walls)
+
+
+def _room(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
+    groups = by_gpu(records(kernels))
+    times = {gpu: summed(some, "exclusive_ns") for gpu, some in groups.items()}
+    left = 1.0 - row["efficiency_pct"] / LITTLE_HEADROOM_PCT
+    gpu = largest_share(times, walls)
+    return RULES["bandwidth_room"].finding(
+        cause=Cause("kernels", detail=row["pattern"]),
+        change=Change("kernels", time_ns=left * times[gpu]),
+        evidence=cells("bandwidth", row, ["pattern"], _RATE),
+        fields={
+            "exclusive_ns": times[gpu],
+            "headroom_pct": LITTLE_HEADROOM_PCT,
+            "left_pct": 100.0 * left,
+        },
+        name=row["example"],
+        impact_ns=times[gpu],
+        **place_of(gpu),
     )
 
 
@@ -113,37 +155,32 @@ def fusion_findings(tables: Tables) -> list[Finding]:
     """Return a finding for each sequence of kernels that could be one, on the GPU that has most."""
     engine = next(iter(tables["categories"]["engine"]), None)
     return [
-        _fusion_finding(load_fusions()[name], grouped(rows, "rank", "device_id"), engine, tables)
+        _fusion_finding(load_fusions()[name], by_gpu(rows), engine, tables)
         for (name,), rows in grouped(records(tables["fusions"]), "fusion").items()
     ]
 
 
 def _fusion_finding(
-    fusion: Fusion, rows: dict[Any, list[Record]], engine: str | None, tables: Tables
+    fusion: Fusion, rows: dict[Gpu, list[Record]], engine: str | None, tables: Tables
 ) -> Finding:
-    walls = Walls(tables)
-    saved = {gpu: sum(row["saved_ns"] for row in some) for gpu, some in rows.items()}
-    rank, device = gpu = max(saved, key=lambda gpu: saved[gpu] / max(walls.span_ns(*gpu), 1))
+    saved = {gpu: summed(some, "saved_ns") for gpu, some in rows.items()}
+    gpu = largest_share(saved, Walls(tables))
     most = max(rows[gpu], key=lambda row: row["saved_ns"])
-    where = {"rank": rank, "device_id": device, "fusion": fusion.id}
-    of, span = partial(claim, tables, **where), span_of(tables, gpu)
+    of, span = partial(claim, tables, **place_of(gpu), fusion=fusion.id), span_of(tables, gpu)
     flag = fusion.flags.get(engine or "")
     gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
     if flag is not None and not flag.fits(gpus.get(most["file"]), most["first"], most["last"]):
         flag = None
-    named = None if flag is None else flag.flag
     each = most["layers_n"] >= EACH_SHARE * most["attentions_n"]
     attentions = of("attentions_n", "fusions", "attentions_n", "cell")
     part = of("layers_pct", "fusions", "layers_n", "cell", attentions)
+    sums = ("sequences_n", "time_ns", "gaps_ns", "saved_ns")
     return RULES["fusible_kernels"].finding(
-        case="flag" if named else None,
+        case="flag" if flag and flag.flag else None,
         cause=Cause("kernels", detail=fusion.id),
         change=Change("kernels", time_ns=saved[gpu], wall_classes=(COMPUTE, IDLE)),
         evidence=(
-            of("sequences_n", "fusions", "sequences_n"),
-            of("time_ns", "fusions", "time_ns"),
-            of("gaps_ns", "fusions", "gaps_ns"),
-            of("saved_ns", "fusions", "saved_ns"),
+            *(of(name, "fusions", name) for name in sums),
             of("share_pct", "fusions", "saved_ns", "sum", span),
             span,
             *(() if each else (part, attentions)),
@@ -155,16 +192,12 @@ def _fusion_finding(
             "whats": f"{fusion.what[0].upper()}{fusion.what[1:]}",
             "first": quoted(shortened(most["first"])),
             "last": quoted(shortened(most["last"])),
-            "flag": named,
-            "since": flag and flag.since,
-            "source": flag and flag.source,
-            "slower": flag and flag.slower,
+            **{name: flag and getattr(flag, name) for name in _OF_FLAG},
         },
         ranks=tuple(sorted({rank for rank, _ in saved})),
-        rank=rank,
-        device_id=device,
         name=fusion.id,
         impact_ns=saved[gpu],
+        **place_of(gpu),
     )
 
 
@@ -192,30 +225,22 @@ def _ncu(finding: Finding, rows: list[Record]) -> str | None:
 def determinism_findings(tables: Tables) -> list[Finding]:
     """Return a finding for each flag that kernels of the run carry."""
     kernels = tables["kernels"]
+    kernels = kernels[kernels["total_ns"] > 0]
     flags = kernels["flags"].fillna("").str.split(", ")
-    reported = []
-    for flag in _FLAGS:
-        flagged = kernels[
-            pd.Series([flag in some for some in flags], index=kernels.index, dtype=bool)
-        ]
-        flagged = flagged[flagged["total_ns"] > 0]
-        if not flagged.empty:
-            reported.append(_flag_finding(flag, flagged, tables))
-    return reported
+    of_flag = {flag: kernels[[flag in some for some in flags]] for flag in _FLAGS}
+    return [_flag_finding(flag, some, tables) for flag, some in of_flag.items() if len(some)]
 
 
 def _flag_finding(flag: str, flagged: pd.DataFrame, tables: Tables) -> Finding:
-    heaviest = flagged.sort_values("total_ns", ascending=False, kind="stable").head(_NAMED)
-    rows = records(heaviest)
-    named = [f"{quoted(shortened(row['name']))} ({format_ns(row['total_ns'])})" for row in rows]
+    rows = records(flagged.sort_values("total_ns", ascending=False, kind="stable"))
     of = partial(claim, tables, name=tuple(flagged["name"]))
     return RULES[_FLAGS[flag]].finding(
-        fields={"flag": flag, "named": ", ".join(named)},
+        fields={"flag": flag, "named": _named(rows, "total_ns")},
         evidence=(
             of("kernels_n", "kernels", "name", "count"),
             of("launches_n", "kernels", "launches_n"),
             of("total_pct", "kernels", "total_pct"),
-            *(cell for row in rows for cell in cells("kernels", row, ("name",), ("total_ns",))),
+            *_named_cells("kernels", rows, ("name",), "total_ns"),
         ),
         name=rows[0]["name"],
         impact_ns=int(flagged["total_ns"].sum()),

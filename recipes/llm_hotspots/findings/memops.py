@@ -1,11 +1,11 @@
 """Findings on copies: those that bind the job, exposed ones, of pageable memory, slow ones.
 
-Reads tables only. A copy that the host waits for costs idle time, and idle_gaps has its cause.
+A copy that the host waits for costs idle time, and idle_gaps has its cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -17,8 +17,7 @@ from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.templates import filled
 from nsys_llm.report.walls import Gpu, Walls, share_of, span_of
 from nsys_llm.taxonomy.advice import advice_on
-from nsys_llm.taxonomy.cuda_codes import MIGRATION
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES, MIGRATION
 from nsys_llm.taxonomy.wall_classes import COPIES
 from nsys_llm.view.text import listed
 
@@ -46,7 +45,7 @@ def copy_findings(tables: Tables) -> list[Finding]:
     of_kind = partial(_of_kind, tables, walls)
     return [
         *(binding or [of_kind("exposed_copies", kind, rows) for (kind,), rows in kinds]),
-        *(_migrated(kind, rows, tables, walls) for (kind,), rows in migrated.items()),
+        *(of_kind("exposed_migrations", kind, rows) for (kind,), rows in migrated.items()),
         *_pageable(hideable, tables, walls),
         *(of_kind("device_copies", _INSIDE, inside) for _ in inside[:1]),
         *(finding for (kind,), rows in kinds for finding in _slow(kind, rows, tables, walls)),
@@ -55,17 +54,20 @@ def copy_findings(tables: Tables) -> list[Finding]:
 
 def _bound(rows: Sequence[Record], tables: Tables, walls: Walls) -> list[Finding]:
     """Return the finding on copies that bind the job: they fill most of a GPU's time."""
-    gpus = [gpu for gpu in by_gpu(rows) if bind(walls, gpu)]
-    if not gpus:
+    bound = [row for gpu, some in by_gpu(rows).items() if bind(walls, gpu) for row in some]
+    if not bound:
         return []
-    some, gpu = _worst([row for row in rows if (row["rank"], row["device_id"]) in gpus], walls)
+    some, gpu = _worst(bound, walls)
     largest = max(some, key=lambda row: row["exposed_ns"])
     by_kind = {
         kind: _moved(tables, gpu, copies) for (kind,), copies in grouped(some, "kind").items()
     }
     about = _about(largest["kind"], gpu, some, tables)
     about["impact_ns"] = copies_ns = walls.class_ns(*gpu, COPIES)
-    beside_ns = _beside_ns(tables, gpu)
+    overlap = _overlap(tables, gpu)
+    # What could run beside copies: computation, and copies the other way.
+    beside_ns = min(overlap["exposed_htod_ns"], overlap["exposed_dtoh_ns"])
+    beside_ns += overlap["compute_only_ns"] + overlap["compute_communication_ns"]
     is_alone = beside_ns < _LITTLE * copies_ns
     pageable = "pageable " * any(row["pageable"] for row in some)
     words = [
@@ -80,10 +82,9 @@ def _bound(rows: Sequence[Record], tables: Tables, walls: Walls) -> list[Finding
         "by_kind": "; ".join(words),
     }
     sized = tuple(kind for kind, (_, fields) in by_kind.items() if "size_bytes" not in fields)
-    where = {"rank": gpu[0], "device_id": gpu[1]}
     about["evidence"] = (
         *share_of(tables, gpu, "exposed_ns", COPIES),
-        claim(tables, "link_bytes", "memops", "size_bytes", kind=sized, **where),
+        claim(tables, "link_bytes", "memops", "size_bytes", kind=sized, **place_of(gpu)),
         *(
             replace(cell, name=f"{kind}_{cell.field}")
             for kind, (cells, _) in by_kind.items()
@@ -99,13 +100,6 @@ def _overlap(tables: Tables, gpu: Gpu) -> Record:
     return records(overlap[(overlap["rank"] == gpu[0]) & (overlap["device_id"] == gpu[1])])[0]
 
 
-def _beside_ns(tables: Tables, gpu: Gpu) -> int:
-    """Return the time of what could run beside copies: computation, and copies the other way."""
-    row = _overlap(tables, gpu)
-    other_ns = min(row["exposed_htod_ns"], row["exposed_dtoh_ns"])
-    return int(row["compute_only_ns"] + row["compute_communication_ns"] + other_ns)
-
-
 def _of_kind(tables: Tables, walls: Walls, rule: str, kind: str, rows: list[Record]) -> Finding:
     some, gpu = _worst(rows, walls)
     about = _about(kind, gpu, some, tables)
@@ -115,6 +109,9 @@ def _of_kind(tables: Tables, walls: Walls, rule: str, kind: str, rows: list[Reco
 
 def _words(kind: str, rows: Sequence[Record]) -> dict[str, str]:
     """Return how a title names copies of a kind, and what to do about such."""
+    if kind.startswith(MIGRATION):
+        kinds = kind.replace(MIGRATION, f"{MIGRATION}s")
+        return {"kinds": kinds, "advice": advice_on(copy=kind) or ""}
     pageable = {row["pageable"] for row in rows}
     memory = _MEMORY_WORDS.get(pageable.pop()) if len(pageable) == 1 else None
     of = f" of {memory} memory" if memory and kind in ("HtoD", "DtoH") else ""
@@ -127,14 +124,6 @@ def _words(kind: str, rows: Sequence[Record]) -> dict[str, str]:
     )
     noun = "PtoP (peer)" if kind == "PtoP" else kind
     return {"copies": f"{noun} copy{of}|{noun} copies{of}", "advice": advice or ""}
-
-
-def _migrated(kind: str, rows: list[Record], tables: Tables, walls: Walls) -> Finding:
-    some, gpu = _worst(rows, walls)
-    about = _about(kind, gpu, some, tables)
-    kinds = kind.replace(MIGRATION, f"{MIGRATION}s")
-    about["fields"] |= {"kinds": kinds, "advice": advice_on(copy=kind)}
-    return RULES["exposed_migrations"].finding(change=Change("copies", kind), **about)
 
 
 def _pageable(rows: Sequence[Record], tables: Tables, walls: Walls) -> Iterator[Finding]:
@@ -192,12 +181,19 @@ def _is_slow(row: Record, fastest: float) -> bool:
 def _worst(rows: Sequence[Record], walls: Walls) -> tuple[list[Record], Gpu]:
     """Return the rows of the GPU that has most of such copies without a kernel, and which it is."""
     groups = by_gpu(rows)
-    shares = {
-        gpu: summed(some, "exposed_ns") / max(walls.span_ns(*gpu), 1)
-        for gpu, some in groups.items()
-    }
-    gpu = max(shares, key=lambda gpu: shares[gpu])
+    times = {gpu: summed(some, "exposed_ns") for gpu, some in groups.items()}
+    gpu = largest_share(times, walls)
     return groups[gpu], gpu
+
+
+def largest_share(times_ns: Mapping[Gpu, int], walls: Walls) -> Gpu:
+    """Return the GPU with most of some time for its span; there is at least one."""
+    return max(times_ns, key=lambda gpu: times_ns[gpu] / max(walls.span_ns(*gpu), 1))
+
+
+def place_of(gpu: Gpu) -> dict[str, Any]:
+    """Return what chooses the rows of a GPU, and what a finding on it is about."""
+    return {"rank": gpu[0], "device_id": gpu[1]}
 
 
 def _about(kind: str, gpu: Gpu, rows: Sequence[Record], tables: Tables) -> dict[str, Any]:
@@ -206,6 +202,8 @@ def _about(kind: str, gpu: Gpu, rows: Sequence[Record], tables: Tables) -> dict[
     of = partial(claim, tables, **_where(gpu, rows))
     exposed = of("exposed_ns", "memops", "exposed_ns")
     moved, fields = _moved(tables, gpu, rows)
+    # The longest stretch without a kernel.
+    windows = [window_of(row, "exposed_start_ns", "exposed_end_ns") for row in rows]
     return {
         "cause": Cause("copies", detail=kind),
         "evidence": (
@@ -213,24 +211,22 @@ def _about(kind: str, gpu: Gpu, rows: Sequence[Record], tables: Tables) -> dict[
             *moved,
         ),
         "fields": {"kind": kind, **fields},
-        "rank": gpu[0],
-        "device_id": gpu[1],
         "name": kind,
-        "window_ns": _longest(rows),
+        "window_ns": max(filter(None, windows), key=lambda it: it[1] - it[0], default=None),
         "impact_ns": exposed.value,
+        **place_of(gpu),
     }
 
 
 def _where(gpu: Gpu, rows: Sequence[Record]) -> dict[str, Any]:
     """Return what tells copies of a GPU from its others."""
     which = {name: tuple(dict.fromkeys(row[name] for row in rows)) for name in ("kind", *_MEMORIES)}
-    return {"rank": gpu[0], "device_id": gpu[1], **which}
+    return {**place_of(gpu), **which}
 
 
 def by_gpu(rows: Sequence[Record]) -> dict[Gpu, list[Record]]:
     """Return rows by rank and device id."""
-    groups = grouped(rows, "rank", "device_id").items()
-    return {(rank, device): some for (rank, device), some in groups}
+    return {(key[0], key[1]): some for key, some in grouped(rows, *_GPU).items()}
 
 
 def _moved(
@@ -251,16 +247,6 @@ def _moved(
     if any(row["size_bytes"] is None for row in rows):
         return (ops, *rate), {**fields, "size_bytes": None}
     return (ops, size, *rate), fields
-
-
-def _longest(rows: Sequence[Record]) -> tuple[int, int] | None:
-    """Return the longest stretch of the rows without a kernel; None where there is none."""
-    windows = [window_of(row, "exposed_start_ns", "exposed_end_ns") for row in rows]
-    return max(
-        (window for window in windows if window),
-        key=lambda window: window[1] - window[0],
-        default=None,
-    )
 
 
 def summed(rows: Sequence[Record], column: str) -> int:

@@ -5,19 +5,20 @@ A rule says what a fix could gain; severities follow from that (see `nsys_llm.re
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.prices.pricing import BOUND_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
-from nsys_llm.taxonomy.fusions import LAYERS_SHARE, LEAST_N
-from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES
+from nsys_llm.taxonomy.kernel_levers import LAYERS_SHARE, LEAST_N, load_kernel_levers
 from nsys_llm.view.text import format_bytes
 
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT
-from .extra_texts import EXTRA_RULES, GAIN
+from .extras import EXTRA_RULES
 
 #: Share of the kernel time above which categories say too little.
 UNMATCHED_PCT: Final = 10.0
@@ -41,12 +42,10 @@ SAME_LAUNCHES: Final = 0.01
 #: copies of one size differ by less.
 LINK_RATE_SHARE: Final = 0.9
 
-#: SMs are active so many points of the time more than recorded operations take.
-UNRECORDED_PCT: Final = 50.0
-
 #: Call stacks need CPU sampling, and calls this short a threshold of 0 (`nsys profile --help`).
 _COPY_CALLS: Final = "--cudabacktrace=memory:0 --sample=process-tree"
 
+GAIN: Final = f"a gain from {min(LIMITS_PCT.values()):g} % of the GPU's span"
 _LEVERS: Final = load_kernel_levers()
 #: Sentences that several rules share.
 #: What copies move, and how fast.
@@ -76,6 +75,25 @@ _FLAG: Final = (
 )
 
 
+_remark: Final = partial(Rule, kind=CAPTURE, source=OURS)
+_copy_rule: Final = partial(
+    Rule,
+    scope="copy",
+    details=f"{_ALONE}.",
+    source=OURS,
+    window_shows="the longest stretch of copies without a kernel",
+    tables=("memops", "wall"),
+    specificity=OF_CLASS,
+)
+_flag_rule: Final = partial(
+    _remark,
+    scope="kernel",
+    details=_FLAG,
+    threshold="any time in kernels with this flag in the rule file",
+    tables=("kernels", "rules"),
+)
+
+
 def _lever_rule(rule: str, title: str, recommendation: str) -> Rule:
     return Rule(
         rule,
@@ -89,103 +107,53 @@ def _lever_rule(rule: str, title: str, recommendation: str) -> Rule:
     )
 
 
-def _flag_rule(rule: str, title: str, recommendation: str) -> Rule:
-    return Rule(
-        rule,
-        kind=CAPTURE,
-        scope="kernel",
-        title=title,
-        details=_FLAG,
-        threshold="any time in kernels with this flag in the rule file",
-        source=OURS,
-        recommendation=recommendation,
-        tables=("kernels", "rules"),
-    )
-
-
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
-    *EXTRA_RULES,
-    Rule(
+    *EXTRA_RULES.values(),
+    _remark(
         "unmatched_kernels",
-        kind=CAPTURE,
         scope="category",
         title="Kernels that match no rule take {busy_pct} of the kernel time[, "
         "{heaviest:quoted} {heaviest_pct}]",
         details="{kernels_n:kernel name}, {exclusive_ns}.",
         threshold=f"from {UNMATCHED_PCT:g} % of the kernel time",
-        source=OURS,
         recommendation="Treat the other categories as lower bounds. `--engine` chooses another "
         "rule file if the engine was not detected from the kernel names.",
         tables=("categories", "kernels", "rules"),
     ),
-    Rule(
+    _remark(
         "fused_communication",
-        kind=CAPTURE,
         scope="device",
         title="Kernels that compute and communicate at once take {share_pct} of the time: their "
         "waiting for other ranks cannot be separated",
         details="{fused_ns} of {span_ns} on GPU {device_id} of rank {rank}. It counts as neither "
         "computation nor communication.",
         threshold=f"from {FUSED_PCT:g} % of the time",
-        source=OURS,
         recommendation="Compare their times across ranks in rank_kernels: the others wait for the "
         "rank with the shortest ones.",
         tables=("wall", "rank_kernels"),
     ),
-    Rule(
+    _copy_rule(
         "exposed_copies",
-        scope="copy",
         title="{ops_n:{copies}}[, {size_bytes}]: {share_pct} exposed",
-        details=f"{_ALONE}.",
         threshold=f"copies without a concurrent kernel that computation could hide; {GAIN}",
-        source=OURS,
         recommendation="{advice}",
-        window_shows="the longest stretch of copies without a kernel",
-        tables=("memops", "wall"),
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _copy_rule(
         "exposed_migrations",
-        scope="copy",
         title="Exposed {kinds}: {share_pct}",
-        details=f"{_ALONE}.",
         threshold=f"unified memory pages that move without a concurrent kernel; {GAIN}",
-        source=OURS,
         recommendation="{advice}",
-        window_shows="the longest stretch of copies without a kernel",
-        tables=("memops", "wall"),
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _copy_rule(
         "device_copies",
-        scope="copy",
         title="{ops_n:copy|copies} inside the device[, {size_bytes}]: {share_pct}",
-        details=f"{_ALONE}.",
         threshold=f"DtoD copies without a concurrent kernel; {GAIN}",
-        source=OURS,
         recommendation="Find the code that moves tensors without computing: .clone(), "
         ".contiguous(), torch.cat, KV-cache copies, batch splits. Write results in place, or let "
         "torch.compile fuse them.",
         record=_COPY_CALLS,
-        window_shows="the longest stretch of copies without a kernel",
-        tables=("memops", "wall"),
-    ),
-    Rule(
-        "stored_secrets",
-        kind=CAPTURE,
-        scope="run",
-        title="The profiles contain likely secrets",
-        details="In {profiles_n:profile} of {all_n}: {shown}. A "
-        "profile stores the whole environment of the profiled command, in two places[, and in its "
-        "strings that of {environments_n:process|processes} on the machine]. These results contain "
-        "only the names.",
-        threshold="a variable in the stored environment whose name suggests a secret",
-        source=OURS,
-        recommendation="Share these results instead of the profiles, or profile again without "
-        "these variables (`env -u NAME nsys profile ...`). Rotate every secret in a profile that "
-        "you have shared.",
-        tables=("files",),
+        specificity=0,
     ),
     _lever_rule(
         "old_attention",
@@ -275,13 +243,13 @@ RULES: Final = rules_by_id(
     ),
     Rule(
         "exposed_communication",
+        source=OURS,
         scope="device",
         title="{what}: {share_pct} of the time",
         details=f"{_EXPOSED} This includes waiting for other ranks.",
         threshold=f"exposed communication, except between pipeline stages; among ranks that wait "
         f"for each other, the rank with the least; an operation with {100 * MAINLY:g} % of it is "
         f"named: {GAIN}",
-        source=OURS,
         recommendation="[{advice} ]tail_stats splits it into waiting and transfer.",
         cases={
             "waits": Case(
@@ -295,25 +263,23 @@ RULES: Final = rules_by_id(
     ),
     Rule(
         "bandwidth_room",
+        source=OURS,
         scope="kernel",
         title="{pattern:quoted} is far below peak memory bandwidth: {efficiency_pct}",
         details=f"{_RATE} On rank {{rank}} its launches take {{exclusive_ns}}; at {{headroom_pct}} "
         "of the bandwidth they would take {left_pct} less.",
         threshold=f"below {ROOM_PCT:g} % of the memory's peak bandwidth; the gain is the time "
         f"saved at {LITTLE_HEADROOM_PCT:g} %: {GAIN}",
-        source=OURS,
         recommendation="Try another kernel or other tuning (split K, vector width, fewer waves), "
         "fuse small GEMMs into one, and check its launch configuration.",
         tables=("bandwidth", "rank_kernels", "wall"),
     ),
-    Rule(
+    _copy_rule(
         "link_bound",
-        scope="copy",
         title="Bound by {which}: [{link_bytes} in ]{exposed_ns}",
         details="{exposed_ns} of {span_ns} on device {device_id} of rank {rank}: {by_kind}.",
         threshold=f"copies between host and device, or between two devices, without a concurrent "
         f"kernel take {BOUND_PCT:g} % of the span, and more time than computation; {GAIN}",
-        source=OURS,
         recommendation=f"{_OVERLAP} {_FEWER}",
         cases={
             "alone": Case(
@@ -322,13 +288,10 @@ RULES: Final = rules_by_id(
                 "{pinned_gb_s}]."
             )
         },
-        window_shows="the longest stretch of copies without a kernel",
-        tables=("memops", "wall"),
         specificity=OF_KERNEL,
     ),
-    Rule(
+    _copy_rule(
         "slow_copies",
-        scope="copy",
         title="{kind} copies at {union_gb_s} on rank {rank}",
         details=f"{_ALONE}. The fastest {{kind}} copy of the run: {{fastest_gb_s}}.",
         threshold="copies other than pageable ones, with a median size of at least 1 MiB, that "
@@ -340,13 +303,10 @@ RULES: Final = rules_by_id(
         "behind the same switch. Then place process and buffers on the GPU's NUMA node "
         "(numactl), and compare the link's generation and width with the maximum (nvidia-smi "
         "-q -d PCIE).",
-        window_shows="the longest stretch of copies without a kernel",
-        tables=("memops", "wall"),
         specificity=OF_RANK,
     ),
-    Rule(
+    _copy_rule(
         "pageable_copies",
-        scope="copy",
         title="{ops_n:copy|copies} of pageable memory[, {size_bytes}]: {share_pct}",
         details=f"{_ALONE}.[ Pinned memory reaches {{pinned_gb_s}}.]",
         threshold=f"copies with a mean size of at least {format_bytes(LARGE_BYTES)}, without a "
@@ -355,8 +315,6 @@ RULES: Final = rules_by_id(
         recommendation="Allocate the host buffer as pinned memory (torch: pin_memory=True, and "
         "non_blocking=True on the copy), once and outside the loop.",
         record=_COPY_CALLS,
-        window_shows="the longest stretch of copies without a kernel",
-        tables=("memops", "wall"),
         specificity=OF_RANK,
     ),
     _flag_rule(
@@ -379,20 +337,5 @@ RULES: Final = rules_by_id(
         recommendation="Results at batch sizes 1 and 16 may differ in the last bits. To rule this "
         "out while tracking down a difference, set disable_cascade_attn=True in vLLM, or a fixed "
         "number of KV splits elsewhere.",
-    ),
-    Rule(
-        UNRECORDED_WORK,
-        kind=CAPTURE,
-        scope="device",
-        title="Most GPU work is not recorded: SMs are active {mean_pct} of the time",
-        details="Recorded kernels, copies and fills take {recorded_pct} of it. The bottleneck is "
-        "unknown, and time that looks idle may not be.",
-        threshold=f"SMs active for {UNRECORDED_PCT:g} points more of the time than the recorded "
-        "operations of all ranks on the GPU",
-        source=OURS,
-        recommendation="Another process uses the GPU, or its kernels were not traced: profile all "
-        "of its processes, from before they start to use it.",
-        record="--trace=cuda,nvtx --trace-fork-before-exec=true",
-        tables=("gpu_metrics", "coverage"),
     ),
 )

@@ -16,8 +16,7 @@ from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.facts.operations.memops import RankMemops
 from nsys_llm.manifest.weights import Weight
 from nsys_llm.numeric.by_key import ByKey
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.grouping import summed
 from nsys_llm.report.columns import Columns
 
 from .memops import BYTES_PER_GB
@@ -42,16 +41,21 @@ def bandwidth_columns(
     Args:
         kernels: How often a launch of each took how long, over all ranks.
     """
-    names, durations = kernels.keys, kernels.counts
-    owner = np.array([_first_match(weights, name) for name in names], dtype=np.int64)
-    used = (
-        durations.regrouped(np.where(owner < 0, len(weights), owner)) if len(names) else durations
-    )
-    times = used.moments(len(weights) + 1)
-    launches_n, total_ns = times.n[:-1], times.total[:-1]
+    n, fits = len(weights), [parse_pattern(pattern).matches for pattern, _ in weights]
+    # No launch counts twice: a kernel is of the first pattern that fits it.
+    first = [next((at for at in range(n) if fits[at](name)), n) for name in kernels.keys]
+    owner, times = np.array(first, dtype=np.int64), kernels.counts.moments(len(kernels.keys))
+    launches_n, total_ns = (summed(owner, of, n + 1)[:-1] for of in (times.n, times.total))
+    longest = [
+        max(np.flatnonzero(owner == at).tolist(), key=times.total.__getitem__, default=None)
+        for at in range(n)
+    ]
     none = launches_n == 0
     size_bytes = np.array([size for _, size in weights], dtype=np.int64)
-    peak_gb_s = _peak_gb_s(memops)
+    # NaN where devices differ, or a report has none.
+    peaks = {peak for memop in memops for peak in memop.peaks.values()}
+    peak = peaks.pop() if len(peaks) == 1 else None
+    peak_gb_s = np.nan if peak is None else peak / BYTES_PER_GB
     mean_ns = np.where(none, np.nan, total_ns / np.where(none, 1, launches_n))
     # Bytes a nanosecond are gigabytes a second.
     rate = np.where(total_ns > 0, size_bytes / np.where(total_ns > 0, mean_ns, 1.0), np.nan)
@@ -59,42 +63,15 @@ def bandwidth_columns(
     return {
         "pattern": [pattern for pattern, _ in weights],
         "size_bytes": size_bytes,
-        "example": [
-            _example(position, owner, names, durations) for position in range(len(weights))
-        ],
+        "example": [None if row is None else kernels.keys[row] for row in longest],
         "launches_n": launches_n,
         "total_ns": total_ns,
         "mean_ns": mean_ns,
         "rate_gb_s": rate,
-        "peak_gb_s": np.full(len(weights), peak_gb_s),
+        "peak_gb_s": np.full(n, peak_gb_s),
         "efficiency_pct": efficiency_pct,
         "judgement": list(map(_judgement, efficiency_pct.tolist(), size_bytes.tolist())),
     }
-
-
-def _first_match(weights: Sequence[Weight], name: str) -> int:
-    """Return the first pattern that fits a name, or -1: no launch counts twice."""
-    fits = (
-        index for index, (pattern, _) in enumerate(weights) if parse_pattern(pattern).matches(name)
-    )
-    return next(fits, -1)
-
-
-def _example(
-    position: int, owner: IntArray, names: Sequence[str], durations: ValueCounts
-) -> str | None:
-    selected = np.flatnonzero(owner == position)
-    if not selected.size:
-        return None
-    total_ns = durations.moments(len(names)).total[selected]
-    return names[selected[np.argmax(total_ns)]]
-
-
-def _peak_gb_s(memops: Iterable[RankMemops]) -> float:
-    """Return the peak that all devices share; NaN where they differ or a report has none."""
-    peaks = {peak for memop in memops for peak in memop.peaks.values()}
-    peak = next(iter(peaks)) if len(peaks) == 1 else None
-    return np.nan if peak is None else peak / BYTES_PER_GB
 
 
 def _judgement(efficiency_pct: float, size_bytes: int) -> str | None:

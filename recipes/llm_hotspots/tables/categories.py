@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import UNMATCHED, Classification
 from nsys_llm.taxonomy.names import NvjetFields, decode_nvjet
-
-#: Category of a shown name that stands for full names of different categories.
 
 _SUMS: Final = ["launches_n", "total_ns", "exclusive_ns"]
 
@@ -26,15 +24,13 @@ def category_tables(
         sources: One row a rank and full name: rank, file, name, full_name, category, rule_id, and
             the integers that are summed.
     """
-    categories = _summed(_with_unmatched(sources), ["category"])
+    categories = _shared_out(_summed(_with_unmatched(sources), ["category"]))
+    # Kernels of no known operation are in one row a category.
+    named = sources.assign(operation=[known[name].operation or "" for name in sources["full_name"]])
+    operations = _shared_out(_summed(named, ["category", "operation"]))
     return {
-        "categories": {
-            "engine": [engine] * len(categories),
-            **_shared_out(
-                categories, categories["total_ns"].sum(), categories["exclusive_ns"].sum()
-            ),
-        },
-        "operations": _operations(sources, known),
+        "categories": {"engine": [engine] * len(categories["category"]), **categories},
+        "operations": operations | {"operation": [of or None for of in operations["operation"]]},
         "rules": _rules(sources, known),
         "nvjet": _nvjet(sources),
     }
@@ -70,21 +66,14 @@ def _summed(sources: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return sums.reset_index().sort_values(order, ascending=ascending, ignore_index=True)
 
 
-def _shared_out(sums: pd.DataFrame, total_ns: Any, busy_ns: Any) -> Columns:
+def _shared_out(sums: pd.DataFrame) -> Columns:
     """Return the sums with their shares; the exclusive times of all kernels are the busy time."""
-    return {
-        **{name: sums[name].to_numpy() for name in sums.columns},
-        "total_pct": percent(sums["total_ns"].to_numpy(), total_ns),
-        "busy_pct": percent(sums["exclusive_ns"].to_numpy(), busy_ns),
+    columns: Columns = {name: sums[name].to_numpy() for name in sums.columns}
+    total_ns, busy_ns = columns["total_ns"], columns["exclusive_ns"]
+    return columns | {
+        "total_pct": percent(total_ns, total_ns.sum()),
+        "busy_pct": percent(busy_ns, busy_ns.sum()),
     }
-
-
-def _operations(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
-    """Return what kernels do in a model; those of no known operation, in one row a category."""
-    named = sources.assign(operation=[known[name].operation or "" for name in sources["full_name"]])
-    sums = _summed(named, ["category", "operation"])
-    columns = _shared_out(sums, sums["total_ns"].sum(), sums["exclusive_ns"].sum())
-    return {**columns, "operation": [name or None for name in sums["operation"]]}
 
 
 def _rules(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
@@ -92,30 +81,24 @@ def _rules(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Column
     sums = _summed(sources, ["category", "rule_id"])
     by_time = sources.groupby(["rule_id", "full_name"], sort=True)["exclusive_ns"].sum()
     heaviest = by_time.reset_index().sort_values("exclusive_ns", ascending=False, kind="stable")
-    example = heaviest.drop_duplicates("rule_id").set_index("rule_id")["full_name"].to_dict()
+    example = heaviest.drop_duplicates("rule_id").set_index("rule_id")["full_name"]
     examples = [example[rule_id] for rule_id in sums["rule_id"]]
-    classes = class_columns([known[name] for name in examples])
     return {
-        **{name: sums[name].to_numpy() for name in ["rule_id", "category", "kernels_n", *_SUMS]},
-        "operation": classes["operation"],
-        "flags": classes["flags"],
+        **class_columns([known[name] for name in examples]),
+        **{name: sums[name].to_numpy() for name in sums.columns},
         "example": examples,
     }
 
 
 def _nvjet(sources: pd.DataFrame) -> Columns:
     sums = sources.groupby("full_name", sort=True)[["launches_n", "total_ns"]].sum()
-    decoded = {name: decode_nvjet(name) for name in sums.index}
-    known = {
-        name: nvjet_fields for name, nvjet_fields in decoded.items() if nvjet_fields is not None
-    }
+    known = {name: of for name in sums.index if (of := decode_nvjet(name)) is not None}
     rows = sums.loc[list(known)].sort_values("total_ns", ascending=False, kind="stable")
     columns: Columns = {"name": rows.index.to_numpy()}
     columns |= {name: rows[name].to_numpy() for name in rows.columns}
     for field in fields(NvjetFields):
-        columns[field.name] = [_cell(getattr(known[name], field.name)) for name in rows.index]
+        values = [getattr(known[name], field.name) for name in rows.index]
+        columns[field.name] = [
+            (", ".join(value) or None) if isinstance(value, tuple) else value for value in values
+        ]
     return columns
-
-
-def _cell(value: Any) -> Any:
-    return (", ".join(value) or None) if isinstance(value, tuple) else value

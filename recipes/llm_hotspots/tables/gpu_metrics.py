@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.facts.device.gpu_metrics import DeviceMetrics, MetricSums
+from nsys_llm.facts.device.gpus import DeviceMetrics, MetricSums
 from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.trace.identity import Rank

@@ -1,56 +1,64 @@
-"""The table of copies and fills."""
+"""The tables of copies and fills, and of computation, communication and copies together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.facts.operations.memops import MemopRows
+from nsys_llm.facts.device.overlap import BusyParts
+from nsys_llm.facts.operations.memops import ExposedCopies, MemopRows
 from nsys_llm.facts.operations.rank import RankRows
-from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, interpolate
+from nsys_llm.numeric.distributions import MEDIAN, Spread, interpolate
 from nsys_llm.numeric.stacking import stacked
-from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns
+from nsys_llm.report.columns import (
+    Columns,
+    nullable,
+    percent,
+    rank_columns,
+    record_columns,
+    sorted_columns,
+)
 from nsys_llm.taxonomy.cuda_codes import MoveKind
-from nsys_llm.taxonomy.gpu_peaks import gpu_peak
+from nsys_llm.taxonomy.gpus import gpu_peak
 
 BYTES_PER_GB: Final = 1e9
 
 #: Copies over the link of a GPU to its host.
 _WAYS: Final = ("HtoD", "DtoH")
 _SUMS: Final = ("total_ns", "union_ns", "exposed_ns")
+_BUSY: Final = ("busy_ns", "compute_ns", "communication_ns", "copy_ns")
 
 
 def memop_columns(ranks: RankRows) -> Columns:
     """Return the table memops."""
     rows = stacked(MemopRows, [part.memops.rows for _, part in ranks])
     kinds = [MoveKind.of(code) for code in rows.kind.tolist()]
-    peaks = [
-        part.memops.peaks[device]
-        for _, part in ranks
-        for device in part.memops.rows.device_id.tolist()
-    ]
+    peaks, gpus = [], []
+    for rank, part in ranks:
+        devices = part.memops.rows.device_id.tolist()
+        peaks += [part.memops.peaks[device] for device in devices]
+        gpus += [frozenset(rank.facts.gpus if rank.facts else ())] * len(devices)
+    # NaN where no operation is large.
     fastest_gb_s = np.where(
         rows.fastest_ns > 0, rows.fastest_bytes / np.maximum(rows.fastest_ns, 1), np.nan
     )
-    gpus = [
-        frozenset(rank.facts.gpus if rank.facts else ())
-        for rank, part in ranks
-        for _ in part.memops.rows.kind.tolist()
-    ]
     columns = {
         **rank_columns([(rank, part.memops.rows.kind.size) for rank, part in ranks]),
         "device_id": rows.device_id,
-        **_kind_columns(kinds),
+        "kind": [kind.kind for kind in kinds],
+        "source_memory": [kind.source for kind in kinds],
+        "target_memory": [kind.target for kind in kinds],
+        "pageable": pd.array([kind.pageable for kind in kinds], dtype="boolean"),
         **{name: getattr(rows, name) for name in _SUMS},
         "exposed_start_ns": nullable(rows.exposed_start_ns),
         "exposed_end_ns": nullable(rows.exposed_end_ns),
         **_spread(rows.times, rows.sizes),
-        **_rates(rows.times.moments, rows.sizes.moments, kinds, peaks),
-        # NaN where no operation is large.
+        **_rates(rows, kinds, peaks),
         "fastest_gb_s": fastest_gb_s,
         "pinned_gb_s": _pinned_gb_s(kinds, fastest_gb_s, gpus),
     }
@@ -77,35 +85,31 @@ def _pinned_gb_s(
     ]
 
 
-def _kind_columns(kinds: Sequence[MoveKind]) -> Columns:
-    return {
-        "kind": [kind.kind for kind in kinds],
-        "source_memory": [kind.source for kind in kinds],
-        "target_memory": [kind.target for kind in kinds],
-        "pageable": pd.array([kind.pageable for kind in kinds], dtype="boolean"),
-    }
-
-
 def _spread(times: Spread, sizes: Spread) -> Columns:
     time, size = times.moments, sizes.moments
     none, unknown = time.n == 0, size.n < time.n
     median_bytes = interpolate(sizes.order)[:, MEDIAN].astype(np.int64)
+    integers = {
+        "min_ns": (time.minimum, none),
+        "max_ns": (time.maximum, none),
+        "size_bytes": (size.total, unknown),
+        "min_bytes": (size.minimum, unknown | none),
+        "median_bytes": (median_bytes, unknown | none),
+        "max_bytes": (size.maximum, unknown | none),
+    }
     return {
         "ops_n": time.n,
-        "min_ns": pd.arrays.IntegerArray(time.minimum.copy(), none.copy()),
         "p50_ns": np.where(none, np.nan, interpolate(times.order)[:, MEDIAN]),
-        "max_ns": pd.arrays.IntegerArray(time.maximum.copy(), none.copy()),
-        "size_bytes": pd.arrays.IntegerArray(size.total.copy(), unknown.copy()),
-        "min_bytes": pd.arrays.IntegerArray(size.minimum.copy(), unknown | none),
-        "median_bytes": pd.arrays.IntegerArray(median_bytes, unknown | none),
-        "max_bytes": pd.arrays.IntegerArray(size.maximum.copy(), unknown | none),
+        **{
+            name: pd.arrays.IntegerArray(values.copy(), null.copy())
+            for name, (values, null) in integers.items()
+        },
     }
 
 
-def _rates(
-    times: Moments, sizes: Moments, kinds: Sequence[MoveKind], peaks: Sequence[int | None]
-) -> Columns:
+def _rates(rows: MemopRows, kinds: Sequence[MoveKind], peaks: Sequence[int | None]) -> Columns:
     """Return bytes over the summed time of the same operations, and what the GPU could do."""
+    times, sizes = rows.times.moments, rows.sizes.moments
     unknown = (sizes.n < times.n) | (times.total == 0)
     # Bytes a nanosecond are gigabytes a second.
     rate = np.where(unknown, np.nan, sizes.total / np.where(times.total == 0, 1, times.total))
@@ -116,3 +120,25 @@ def _rates(
 
 def _floats(values: Sequence[int | None]) -> npt.NDArray[Any]:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def overlap_columns(ranks: RankRows) -> Columns:
+    """Return the table overlap; one row a device of a rank, in order."""
+    devices = [(rank, device) for rank, part in ranks for device in part.overlap]
+    copies = [part.memops.exposed[device.device_id] for _, part in ranks for device in part.overlap]
+    columns = record_columns(devices, "device_id", *_BUSY)
+    parts = {
+        of.name: np.array([getattr(device.parts, of.name) for _, device in devices], dtype=np.int64)
+        for of in fields(BusyParts)
+    }
+    exposed_ns = parts["communication_only_ns"] + parts["communication_copy_ns"]
+    windows = [device.exposed_window_ns or (None, None) for _, device in devices]
+    return {
+        **columns,
+        **parts,
+        "exposed_communication_ns": exposed_ns,
+        "exposed_communication_pct": percent(exposed_ns, columns["communication_ns"]),
+        "exposed_start_ns": [start_ns for start_ns, _ in windows],
+        "exposed_end_ns": [end_ns for _, end_ns in windows],
+        **{of.name: [getattr(some, of.name) for some in copies] for of in fields(ExposedCopies)},
+    }

@@ -1,4 +1,4 @@
-"""Tables of llm_hotspots of merged facts."""
+"""Tables of llm_hotspots out of the merged partial."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ from nsys_llm.report.columns import (
 from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import UNMATCHED, Classification, rules_for
-from nsys_llm.taxonomy.fusions import fused_already
+from nsys_llm.taxonomy.kernel_levers import fused_already
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
-from .apis import api_tables
 from .bandwidth import bandwidth_columns
 from .categories import category_tables, class_columns
 from .extras import extra_tables
-from .launches import launch_tables
-from .memops import memop_columns
-from .overlap import overlap_columns
+from .host_calls import api_tables, kernel_launch_columns, launch_columns
+from .memops import memop_columns, overlap_columns
 
 _Names = npt.NDArray[Any]
 _OF_RANK: Final = ("launches_n", "mean_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
@@ -98,7 +96,8 @@ def tabulate(job: Job) -> dict[str, Cells]:
             [part.memops for _, part in rows],
         ),
         **api_tables(rows, facts.api_durations),
-        **launch_tables(rows, devices),
+        "launches": launch_columns(rows, devices),
+        "kernel_launches": kernel_launch_columns(rows),
         **extra_tables(rows, shown, top, options),
     }
 

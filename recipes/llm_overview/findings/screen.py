@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from nsys_llm.capture.segments import SEGMENT
+from nsys_llm.capture.runs import SEGMENT
 from nsys_llm.report.capture_summary import capture_caveats, little_work
 from nsys_llm.report.findings import INCOMPLETE
 from nsys_llm.report.group_words import group_names

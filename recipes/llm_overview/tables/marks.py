@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.facts.timeline.step_lanes import StepLane
-from nsys_llm.job.collectives.job_clock import JobClock
+from nsys_llm.job.job_clock import JobClock
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.records import Record
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from nsys_llm.job.common_step import steps_of_groups
+from nsys_llm.job.job_steps import steps_of_groups
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome

@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsys_llm.facts.timeline.segments import NO_NAME, LaneSegments, Pieces, joined
 from nsys_llm.facts.timeline.step_lanes import WAITS, KeptRanks, LaneWindow, StepLane
-from nsys_llm.job.collectives.job_clock import JobClock
+from nsys_llm.job.job_clock import JobClock
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.report.outputs import declared_frame

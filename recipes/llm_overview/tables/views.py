@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.job.collectives.job_clock import JobClock
 from nsys_llm.job.collectives.matched import match_collectives
+from nsys_llm.job.job_clock import JobClock
 from nsys_llm.report.part import Part, Results
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.trace.identity import Rank

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.job.collectives.job_clock import JobClock
+from nsys_llm.job.job_clock import JobClock
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, PROFILER
 

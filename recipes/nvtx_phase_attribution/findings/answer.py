@@ -1,25 +1,21 @@
-"""What nvtx_phase_attribution reports: the answer in two sentences, and findings.
-
-Made from finished tables alone.
-"""
+"""What nvtx_phase_attribution reports: the answer in two sentences, and findings."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.step_names import is_engine_step, recording_advice
 from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
 
 from .attribution_coverage import coverage_findings
-from .phases import phase_findings
-from .steps import slow_step_findings
+from .phases import idle_findings, slow_step_findings
 
 _TOP_PHASES: Final = 4
 #: Ways to a range that infer, or that stand for many runs of one capture.
-_INDIRECT: Final = ("start_end", "graph_launch", "graph_capture", "delegated")
 _WORDS: Final = {
     "start_end": "by start/end ranges, which cover the launches of all threads of the process "
     "while they are open",
@@ -78,7 +74,8 @@ def _parts(tables: Tables) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return [*phase_findings(tables), *slow_step_findings(tables), *coverage_findings(tables)]
+    of_phases = (*rank_findings(tables), *idle_findings(tables), *slow_step_findings(tables))
+    return [*of_phases, *coverage_findings(tables)]
 
 
 def _steps(tables: Tables) -> str:
@@ -104,22 +101,14 @@ def _steps(tables: Tables) -> str:
     top = ranges[ranges["self_ns"] > 0].head(_TOP_PHASES)
     if top.empty:
         return "No operation was launched inside a range, so no phase can be distinguished."
-    named = [
-        f"{quoted(row['label'])} {format_percent(row['self_pct'])}"
-        for row in top.to_dict("records")
-    ]
+    named = [f"{quoted(row['label'])} {format_percent(row['self_pct'])}" for row in records(top)]
     return f"The ranges with most self time are {listed(named)}."
 
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [
-        *_methods(tables),
-        *_part_notes(tables),
-        *_open_ranges(tables),
-        *_no_steps(tables),
-        *_engine_steps(tables),
-    ]
+    of_ranges = (*_methods(tables), *_part_notes(tables), *_open_ranges(tables))
+    return [*of_ranges, *_no_steps(tables), *_engine_steps(tables)]
 
 
 def headline(tables: Tables) -> list[str]:
@@ -150,15 +139,13 @@ def _part_notes(tables: Tables) -> list[str]:
 def _methods(tables: Tables) -> list[str]:
     rows = tables["attribution"]
     total_ns = int(rows["gpu_ns"].sum())
-    lines = []
-    for part in _INDIRECT:
-        own_ns = int(rows.loc[rows["part"] == part, "gpu_ns"].sum())
-        if own_ns:
-            share = format_percent(100.0 * own_ns / total_ns)
-            lines.append(
-                f"{share} of the GPU time ({format_ns(own_ns)}) was attributed {_WORDS[part]}."
-            )
-    return lines
+    times = {part: int(rows.loc[rows["part"] == part, "gpu_ns"].sum()) for part in _WORDS}
+    return [
+        f"{format_percent(100.0 * own_ns / total_ns)} of the GPU time ({format_ns(own_ns)}) was "
+        f"attributed {_WORDS[part]}."
+        for part, own_ns in times.items()
+        if own_ns
+    ]
 
 
 def _open_ranges(tables: Tables) -> list[str]:

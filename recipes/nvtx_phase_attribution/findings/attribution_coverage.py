@@ -20,12 +20,8 @@ _CUT: Final = ("before_capture", "cut_range")
 
 def coverage_findings(tables: Tables) -> list[Finding]:
     """Return the findings of the tables attribution, phases and marks."""
-    return [
-        *_low_coverage(tables),
-        *_unmarked_threads(tables),
-        *_unmapped(tables),
-        *_few_annotated(tables),
-    ]
+    lost = (*_low_coverage(tables), *_unmarked_threads(tables), *_unmapped(tables))
+    return [*lost, *_few_annotated(tables)]
 
 
 def _few_annotated(tables: Tables) -> list[Finding]:
@@ -56,8 +52,7 @@ def _few_annotated(tables: Tables) -> list[Finding]:
 def _low_coverage(tables: Tables) -> list[Finding]:
     rows = tables["attribution"]
     # What was launched, or marked, before the capture began is cut off: no range could hold it.
-    is_cut = rows["part"].isin(_CUT)
-    rows = rows[~is_cut]
+    rows = rows[~rows["part"].isin(_CUT)]
     by_rank = rows.groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     held = rows[rows["attributed"]].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     share = 100.0 * held.reindex(by_rank.index).fillna(0) / by_rank[by_rank > 0]
@@ -67,9 +62,8 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     rank, file = low.idxmin()
     lost = rows[(rows["rank"] == rank) & ~rows["attributed"]]
     worst = records(lost.loc[[lost["gpu_ns"].idxmax()]])[0]
-    parts = tuple(sorted(set(rows["part"])))
     of = partial(claim, tables, rank=int(rank), file=file)
-    of_rest = partial(of, part=parts)
+    of_rest = partial(of, part=tuple(sorted(set(rows["part"]))))
     gpu = of_rest("gpu_ns", "attribution", "gpu_ns")
     held_ns = of_rest("held_ns", "attribution", "gpu_ns", attributed=True)
     return [
@@ -114,16 +108,15 @@ def _unmapped(tables: Tables) -> list[Finding]:
     row = records(rows)[0]
     tree = tables["range_tree"]
     outer = records(tree[(tree["depth"] == 0) & (tree["inclusive_ns"] > 0)].head(_TOP_RANGES))
-    names = ", ".join(
-        f"{quoted(top['label'])} {format_percent(top['inclusive_pct'])}" for top in outer
-    )
-    evidence = cells("phases", row, ("phase",), ("gpu_pct",))
-    for top in outer:
-        evidence += cells("range_tree", top, ("path", "kind", "label"), ("inclusive_pct",))
+    named = (f"{quoted(top['label'])} {format_percent(top['inclusive_pct'])}" for top in outer)
+    path, share = ("path", "kind", "label"), ("inclusive_pct",)
     return [
         RULES["unmapped_ranges"].finding(
-            fields={"outer": names or "none"},
-            evidence=evidence,
+            fields={"outer": ", ".join(named) or "none"},
+            evidence=(
+                *cells("phases", row, ("phase",), ("gpu_pct",)),
+                *(cell for top in outer for cell in cells("range_tree", top, path, share)),
+            ),
             name=UNMAPPED,
             impact_ns=int(row["gpu_ns"]),
         )

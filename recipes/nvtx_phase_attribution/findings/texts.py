@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
@@ -27,6 +28,9 @@ _WORST: Final = (
 )
 _HOW_MANY: Final = " {slow_n:{unit}} took more than {slow_ratio:g} times the median."
 
+_rule: Final = partial(Rule, source=OURS)
+_remark: Final = partial(Rule, kind=CAPTURE, source=OURS)
+
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
     Rule(
@@ -43,37 +47,32 @@ RULES: Final = rules_by_id(
         "phases on the launching threads, and record as below.",
         tables=("attribution", "coverage"),
     ),
-    Rule(
+    _remark(
         "unmarked_thread",
-        kind=CAPTURE,
         scope="rank",
         title="Rank {rank}: {gpu_pct} of the GPU time was launched by threads without ranges",
         details="{gpu_ns}. One thread's range does not cover another thread's launches."
         "[ {others_n:other rank} affected; rank {rank} is the worst.]",
         threshold=f"from {LOST_PCT:g} % of a rank's GPU time",
-        source=OURS,
         recommendation="PyTorch's backward pass runs on another thread than its caller: let "
         "PyTorch mark its operators. Otherwise mark the work on that thread, or use start/end "
         "ranges, which cover the launches of all threads.",
         tables=("attribution",),
     ),
-    Rule(
+    _remark(
         "unmapped_ranges",
-        kind=CAPTURE,
         scope="phase",
         title="{gpu_pct} of the GPU time is in ranges that match no phase",
         details="The outermost ranges with most of that time: {outer}.",
         threshold=f"from {UNMAPPED_PCT:g} % of the GPU time",
-        source=OURS,
         recommendation="Define which ranges are phases, with `--phase-map FILE` and a file like "
         '`{{"attention": "re:^aten::scaled_dot", "mlp": ["linear", "gelu"]}}`; or mark phases in '
         "the code: `torch.cuda.nvtx.range_push`, in vLLM `VLLM_NVTX_SCOPES_FOR_PROFILING=1`, in "
         "SGLang `SGLANG_ENABLE_NVTX_SCHEDULER=1`.",
         tables=("phases", "range_tree"),
     ),
-    Rule(
+    _remark(
         "few_annotated",
-        kind=CAPTURE,
         scope="rank",
         title="The annotations fit {annotated_pct} of the kernels in CUDA graphs on rank {rank}: "
         "they name no part",
@@ -82,7 +81,6 @@ RULES: Final = rules_by_id(
         "for that of another run.",
         threshold=f"annotations for less than {100 * LEAST_JOINED:g} % of a rank's kernels in "
         "CUDA graphs",
-        source=OURS,
         recommendation="Save the annotations in the process that is profiled, after its graphs are "
         "instantiated, and mark all that is captured: ids of graphs and nodes hold for one "
         "process. Give each rank its file, named by the rank (rank3.json).",
@@ -98,7 +96,7 @@ RULES: Final = rules_by_id(
             ),
         },
     ),
-    Rule(
+    _rule(
         "idle_before_phase",
         scope="phase",
         title="Rank {rank}'s GPU idles before {name:quoted}",
@@ -106,13 +104,12 @@ RULES: Final = rules_by_id(
         "this idle time precedes the first operation after another phase, the rest is between "
         "operations of the phase.[ {others_n:other rank} affected.]",
         threshold=f"idle time that ends with an operation of a phase: {limits_words()}",
-        source=OURS,
         recommendation="idle_gaps names the cause: a late host, a synchronization, or the "
         "latency between queued operations.",
         window_shows="the step in which it idles longest",
         tables=("rank_phases", "phase_idle"),
     ),
-    Rule(
+    _rule(
         "slow_steps",
         scope="phase",
         title="Slow {steps}: the worst takes {worst_ratio:.1f} times the median",
@@ -121,7 +118,6 @@ RULES: Final = rules_by_id(
         threshold="time beyond the median, for steps above "
         + " or ".join(f"{times:g} times ({n} steps or more)" for n, times in SLOW_TIMES.items())
         + f" the median of their phase on their rank: {limits_words()}",
-        source=OURS,
         recommendation="Compare the slow step with a usual one: other shapes (batch, prompt "
         "lengths, expert routing), a late rank in its collectives (tail_stats), or slower "
         "kernels.",

@@ -1,19 +1,23 @@
-"""The tables of phases, made of merged facts."""
+"""Sums of ranks as data frames, and the tables of phases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nsys_llm.numeric.grouping import summed
+from nsys_llm.facts.phases.rank import RankPhases
+from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, nullable, percent
+from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED, phase_map
+from nsys_llm.trace.identity import Rank
 
-from .rank_frames import Parts, sums_frame
+#: Ranks in order, each with what it was reduced to.
+Parts = Sequence[tuple[Rank, RankPhases]]
 
 #: GPU time of no phase.
 REST: Final = {
@@ -33,6 +37,30 @@ _COUNTS: Final = (
 _SUMS: Final = (*_COUNTS, "exclusive_ns", "host_ns", "instances_n")
 
 
+def sums_frame(
+    parts: Parts,
+    of: Callable[[RankPhases], ByKey],
+    keys: Sequence[str],
+    sums: Sequence[str],
+) -> pd.DataFrame:
+    """Return sums of all ranks, one row a rank and key.
+
+    Returns:
+        Columns at (position of the rank), rank, file, the keys, and the sums.
+    """
+    rank_sums = [of(part) for _, part in parts]
+    sizes = [len(some.keys) for some in rank_sums]
+    columns: Columns = {
+        "at": np.repeat(np.arange(len(parts)), sizes),
+        **rank_columns([(rank, n) for (rank, _), n in zip(parts, sizes, strict=True)]),
+    }
+    for index, name in enumerate(keys):
+        columns[name] = [key[index] for some in rank_sums for key in some.keys]
+    for name in sums:
+        columns[name] = joined([some[name] for some in rank_sums])
+    return pd.DataFrame(columns)
+
+
 class PhaseFrames:
     """The phases of a run, and of each of its ranks, in the order of its tables.
 
@@ -43,15 +71,12 @@ class PhaseFrames:
     """
 
     def __init__(self, parts: Parts, options: Mapping[str, Any]) -> None:
-        frame = sums_frame(parts, lambda part: part.phases, ["phase"])
-        for name in _SUMS:
-            if name not in frame:
-                frame[name] = np.empty(0, dtype=np.int64)
+        frame = sums_frame(parts, lambda part: part.phases, ["phase"], _SUMS)
         known = phase_map(options["phase_map"]).phases
         sums = frame.groupby("phase", sort=True)[["gpu_ns", "instances_n"]].sum()
         # With a filter, work of a phase that it leaves out may end a gap.
-        gaps = sums_frame(parts, lambda part: part.idle, ["phase"])
-        ended = set(gaps.loc[gaps["gaps_n"] > 0, "phase"]) if len(gaps) else set()
+        gaps = sums_frame(parts, lambda part: part.idle, ["phase"], ["gaps_n", "idle_ns"])
+        ended = set(gaps.loc[gaps["gaps_n"] > 0, "phase"])
         time_ns = {name: int(sums.loc[name, "gpu_ns"]) for name in sums.index}
         used = [
             name for name in known if name in ended or (name in time_ns and sums.loc[name].any())
@@ -63,8 +88,11 @@ class PhaseFrames:
         frame = frame[(frame["ops_n"] > 0) | (frame["gpu_ns"] > 0) | (frame["instances_n"] > 0)]
         frame = frame.assign(code=[self.place[name] for name in frame["phase"]])
         frame = frame.sort_values(["at", "code"], kind="stable", ignore_index=True)
+        idle_ns = gaps.set_index(["at", "phase"])["idle_ns"]
+        rows = pd.MultiIndex.from_frame(frame[["at", "phase"]])
         self.ranks = frame.assign(
-            idle_ns=_idle_ns(frame, parts), work_ns=frame["gpu_ns"] - frame["communication_ns"]
+            idle_ns=idle_ns.reindex(rows, fill_value=0).to_numpy(dtype=np.int64),
+            work_ns=frame["gpu_ns"] - frame["communication_ns"],
         )
 
     def order(self, phases: Sequence[str]) -> IntArray:
@@ -74,43 +102,29 @@ class PhaseFrames:
 
 def phase_columns(frames: PhaseFrames) -> dict[str, Columns]:
     """Return the tables phases and rank_phases."""
-    return {"phases": _phases(frames), "rank_phases": _rank_phases(frames)}
-
-
-def _idle_ns(frame: pd.DataFrame, parts: Parts) -> IntArray:
-    idle_of = {
-        (at, phase): int(ns)
-        for at, (_, part) in enumerate(parts)
-        for (phase,), ns in zip(part.idle.keys, part.idle.sums["idle_ns"], strict=True)
+    rows = frames.ranks
+    whole = rows.groupby("at")["gpu_ns"].transform("sum").to_numpy(dtype=np.int64)
+    return {
+        "phases": _phases(frames),
+        "rank_phases": {
+            **{name: rows[name] for name in ("rank", "file", "phase", *_SUMS, "work_ns")},
+            "gpu_pct": percent(rows["gpu_ns"].to_numpy(dtype=np.int64), whole),
+            "idle_ns": nullable(rows["idle_ns"].to_numpy(dtype=np.int64)),
+        },
     }
-    rows = zip(frame["at"].tolist(), frame["phase"].tolist(), strict=True)
-    return np.array([idle_of.get(key, 0) for key in rows], dtype=np.int64)
 
 
 def _phases(frames: PhaseFrames) -> Columns:
     names, rows = frames.names, frames.ranks
     n = len(names)
     code = rows["code"].to_numpy(dtype=np.int64)
-    sums = {name: summed(code, rows[name].to_numpy(dtype=np.int64), n) for name in _SUMS}
-    idle_ns = rows["idle_ns"].to_numpy(dtype=np.int64)
-    mapped = np.array([name not in REST for name in names], dtype=bool)
+    of = (*_SUMS, "idle_ns", "work_ns")
+    sums = {name: summed(code, rows[name].to_numpy(dtype=np.int64), n) for name in of}
     return {
         "phase": names,
-        "mapped": mapped,
+        "mapped": [name not in REST for name in names],
         "meaning": [REST.get(name, "in a range of this phase") for name in names],
         "ranks_n": np.bincount(code, minlength=n),
         **sums,
-        "work_ns": sums["gpu_ns"] - sums["communication_ns"],
         "gpu_pct": percent(sums["gpu_ns"], int(sums["gpu_ns"].sum())),
-        "idle_ns": summed(code, idle_ns, n),
-    }
-
-
-def _rank_phases(frames: PhaseFrames) -> Columns:
-    rows = frames.ranks
-    whole = rows.groupby("at")["gpu_ns"].transform("sum").to_numpy(dtype=np.int64)
-    return {
-        **{name: rows[name] for name in ("rank", "file", "phase", *_SUMS, "work_ns")},
-        "gpu_pct": percent(rows["gpu_ns"].to_numpy(dtype=np.int64), whole),
-        "idle_ns": nullable(rows["idle_ns"].to_numpy(dtype=np.int64)),
     }

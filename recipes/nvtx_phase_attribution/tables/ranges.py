@@ -1,4 +1,4 @@
-"""The tables of ranges, by name and by path, made of merged facts."""
+"""The tables of ranges, by name and by path, made out of the merged partial."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.facts.phases.ranges import PUSH_POP, START_END, rolled_up, shown_name
 from nsys_llm.facts.phases.rank import RankPhases
 from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import positions
-from nsys_llm.report.columns import Columns, percent
+from nsys_llm.report.columns import Columns, percent, sorted_columns
 
-from .rank_frames import Parts, sums_frame
+from .phases import Parts, sums_frame
 
 _KEYS: Final = ("kind", "domain", "name")
 _SUMS: Final = (
@@ -43,32 +42,31 @@ def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict
     def shown(key: Texts) -> Texts:
         return (*key[:2], shown_name(key[2], counting, numbers))
 
-    frame = sums_frame(parts, lambda part: _shown(part.ranges.ranges, shown), _KEYS)
+    def of_shown(part: RankPhases) -> ByKey:
+        sums = part.ranges.ranges
+        return ByKey.of([shown(key) for key in sums.keys], sums.sums)
+
+    frame = sums_frame(parts, of_shown, _KEYS, _SUMS)
     return {
         "ranges": {} if frame.empty else _ranges(frame, parts, gpu_ns, shown),
         "range_tree": _tree(parts, gpu_ns, counting, numbers),
     }
 
 
-def _shown(sums: ByKey, shown: Any) -> ByKey:
-    return ByKey.of([shown(key) for key in sums.keys], sums.sums)
-
-
 def _ranges(frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any) -> Columns:
     groups = frame.groupby(list(_KEYS), sort=True)
     rows = groups[[*_SUMS]].sum().assign(ranks_n=groups["at"].nunique()).reset_index()
-    rows = rows.sort_values(
-        ["self_ns", "inclusive_ns", *_KEYS], ascending=[False, False, True, True, True]
-    )
     keys: list[Texts] = list(zip(rows["kind"], rows["domain"], rows["name"], strict=True))
     examples, phases = _texts(parts, shown)
-    return {
+    columns = {
         **{name: rows[name] for name in (*_KEYS, "ranks_n", *_SUMS)},
         "label": [f"{name}@{domain}" if domain else name for _, domain, name in keys],
         "example": [examples[key] for key in keys],
         "phase": [phases.get(key) or None for key in keys],
         "self_pct": percent(rows["self_ns"].to_numpy(dtype=np.int64), gpu_ns),
     }
+    # Rows are by key already.
+    return sorted_columns(columns, "-self_ns", "-inclusive_ns")
 
 
 def _texts(parts: Parts, shown: Any) -> tuple[dict[Texts, str], dict[Texts, str]]:
@@ -89,42 +87,37 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     depth_n = min(depths, default=None)
 
     def path(key: Texts) -> Texts:
-        labels = [_shown_label(label, counting, numbers) for label in key[1:]]
-        return (key[0], *labels[:depth_n])
+        labels = (label.rpartition("@") for label in key[1:])
+        named = [
+            f"{shown_name(name, counting, numbers)}@{domain}"
+            if at
+            else shown_name(domain, counting, numbers)
+            for name, at, domain in labels
+        ]
+        return (key[0], *named[:depth_n])
 
     sums = [_paths(part, path) for _, part in parts]
     total = ByKey.merge(sums)
-    ranks_n = ByKey.merge(
-        [ByKey(item.keys, {"n": np.ones(len(item.keys), dtype=np.int64)}) for item in sums]
-    )["n"]
+    ones = np.ones(sum(len(item.keys) for item in sums), dtype=np.int64)
+    ranks_n = ByKey.of([key for item in sums for key in item.keys], {"n": ones})["n"]
     parent = positions((key[:-1] for key in total.keys), total.keys)
     depth = np.array([len(key) - 2 for key in total.keys], dtype=np.int64)
     path_sums = {name: total[name] for name in _PATH_SUMS}
     inclusive_ns = rolled_up(path_sums["self_ns"], parent)
-    ops_n = rolled_up(path_sums["self_ops_n"], parent)
     texts = _unique([_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys])
-    order = np.array(
-        sorted(
-            range(len(texts)),
-            key=lambda row: (int(depth[row]), -int(inclusive_ns[row]), total.keys[row]),
-        ),
-        dtype=np.int64,
-    )
-    columns: Mapping[str, npt.NDArray[Any]] = {
-        "path": np.array(texts, dtype=object),
-        "parent_path": np.array(
-            [texts[up] if up >= 0 else None for up in parent.tolist()], dtype=object
-        ),
-        "kind": np.array([key[0] for key in total.keys], dtype=object),
-        "label": np.array([key[-1] for key in total.keys], dtype=object),
+    columns = {
+        "path": texts,
+        "parent_path": [texts[up] if up >= 0 else None for up in parent.tolist()],
+        "kind": [key[0] for key in total.keys],
+        "label": [key[-1] for key in total.keys],
         "depth": depth,
         "ranks_n": ranks_n,
         **path_sums,
-        "ops_n": ops_n,
+        "ops_n": rolled_up(path_sums["self_ops_n"], parent),
         "inclusive_ns": inclusive_ns,
         "inclusive_pct": percent(inclusive_ns, gpu_ns),
     }
-    return {name: values[order] for name, values in columns.items()}
+    return sorted_columns(columns, "depth", "-inclusive_ns")
 
 
 _PATH_SUMS: Final = ("instances_n", "host_ns", "self_host_ns", "self_ops_n", "self_ns")
@@ -157,10 +150,3 @@ def _unique(texts: Sequence[str]) -> list[str]:
         reported.add(candidate)
         unique.append(candidate)
     return unique
-
-
-def _shown_label(label: str, counting: frozenset[str], numbers: str) -> str:
-    name, at, domain = label.rpartition("@")
-    if not at:
-        return shown_name(label, counting, numbers)
-    return f"{shown_name(name, counting, numbers)}@{domain}"

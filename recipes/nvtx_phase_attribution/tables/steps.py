@@ -1,4 +1,4 @@
-"""The tables of steps, made of merged facts."""
+"""The tables of steps, made out of the merged partial."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.phases.steps import StepRows, StepWindows
-from nsys_llm.job.common_step import steps_of_groups
+from nsys_llm.job.job_steps import steps_of_groups
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns, spread_columns
 from nsys_llm.taxonomy.step_names import parse_step
 from nsys_llm.trace.identity import Rank, RankKey
 
-from .phases import PhaseFrames
-from .rank_frames import Parts
+from .phases import Parts, PhaseFrames
 
 STEADY: Final = "steady"
 WARMUP: Final = "warm-up"
@@ -29,13 +29,8 @@ _MEASURES: Final[Mapping[str, Callable[[StepRows], IntArray]]] = {
     "span": lambda steps: steps.span_ns,
     "idle": lambda steps: steps.idle_inside_ns,
 }
-_STATISTICS: Final = (
-    "mean_ns",
-    "p50_ns",
-    "p95_ns",
-    "p99_ns",
-    "max_ns",
-)
+_STATISTICS: Final = ("mean_ns", "p50_ns", "p95_ns", "p99_ns", "max_ns")
+_NULLABLE: Final = ("gpu_start_ns", "gpu_end_ns", "span_ns", "idle_inside_ns")
 _Steps = Sequence[tuple[Rank, StepRows]]
 
 
@@ -89,60 +84,40 @@ def _steps_of(parts: Parts) -> tuple[_Steps, Set[RankKey]]:
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
-    def every(of: Callable[[StepRows], IntArray]) -> IntArray:
-        return joined([of(step_rows) for _, step_rows in steps])
+    def every(name: str) -> IntArray:
+        return joined([getattr(step_rows, name) for _, step_rows in steps])
 
-    host_ns = every(_MEASURES["host"])
     names = [name for _, step_rows in steps for name in step_rows.names]
+    windows = stacked(StepWindows, [step_rows.windows for _, step_rows in steps])
+    window_ns = windows.end_ns - windows.start_ns
+    host_ns = every("end_ns") - every("start_ns")
+    # NaN where the name of a step tells no tokens.
+    tokens = [float(((batch := parse_step(name)) and batch.tokens) or np.nan) for name in names]
     return {
         **rank_columns([(rank, len(step_rows.names)) for rank, step_rows in steps]),
-        "step": every(lambda step_rows: step_rows.number),
+        "step": every("number"),
         "name": names,
-        "warmup": [bool(item) for _, steps_of in steps for item in steps_of.warmup],
-        "full": [bool(item) for _, steps_of in steps for item in steps_of.full],
+        "warmup": every("warmup").astype(bool),
+        "full": every("full").astype(bool),
         "phase": [
             step_rows.phases[code] if code >= 0 else None
             for _, step_rows in steps
             for code in step_rows.phase.tolist()
         ],
-        "start_ns": every(lambda step_rows: step_rows.start_ns),
-        "end_ns": every(lambda step_rows: step_rows.end_ns),
+        **{name: every(name) for name in ("start_ns", "end_ns", "ops_n", "kernels_n", "gpu_ns")},
         "host_ns": host_ns,
-        "since_first_ns": every(lambda step_rows: step_rows.start_ns - step_rows.first_ns),
-        "ops_n": every(lambda step_rows: step_rows.ops_n),
-        "kernels_n": every(lambda step_rows: step_rows.kernels_n),
-        "gpu_ns": every(_MEASURES["gpu"]),
-        "gpu_start_ns": nullable(every(lambda step_rows: step_rows.gpu_start_ns)),
-        "gpu_end_ns": nullable(every(lambda step_rows: step_rows.gpu_end_ns)),
-        "span_ns": nullable(every(_MEASURES["span"])),
-        "idle_inside_ns": nullable(every(_MEASURES["idle"])),
-        **_windows([step_rows.windows for _, step_rows in steps]),
-        "token_ns": _per_token(host_ns, tokens_n) if tokens_n else host_ns / _tokens(names),
+        "since_first_ns": joined([rows.start_ns - rows.first_ns for _, rows in steps]),
+        **{name: nullable(every(name)) for name in _NULLABLE},
+        "window_start_ns": windows.start_ns,
+        "window_end_ns": windows.end_ns,
+        "window_ns": window_ns,
+        "window_own_ns": window_ns - windows.other_ns - windows.idle_ns,
+        "window_other_ns": windows.other_ns,
+        "window_idle_ns": windows.idle_ns,
+        "other_name": [name or None for name in windows.other_name],
+        "other_range": [name or None for name in windows.other_range],
+        "token_ns": _per_token(host_ns, tokens_n) if tokens_n else host_ns / np.array(tokens),
     }
-
-
-def _windows(windows: Sequence[StepWindows]) -> Columns:
-    start_ns, end_ns, other_ns, idle_ns = (
-        joined([getattr(some, name) for some in windows])
-        for name in ("start_ns", "end_ns", "other_ns", "idle_ns")
-    )
-    return {
-        "window_start_ns": start_ns,
-        "window_end_ns": end_ns,
-        "window_ns": end_ns - start_ns,
-        "window_own_ns": end_ns - start_ns - other_ns - idle_ns,
-        "window_other_ns": other_ns,
-        "window_idle_ns": idle_ns,
-        "other_name": [name or None for some in windows for name in some.other_name],
-        "other_range": [name or None for some in windows for name in some.other_range],
-    }
-
-
-def _tokens(names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return the tokens that each step computes by its name; NaN where that tells none."""
-    batches = (parse_step(name) for name in names)
-    tokens = (None if batch is None else batch.tokens for batch in batches)
-    return np.array([some or np.nan for some in tokens], dtype=np.float64)
 
 
 def _per_token(values: Any, tokens_n: int | None) -> Any:

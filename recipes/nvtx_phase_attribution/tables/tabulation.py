@@ -15,9 +15,8 @@ from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.report.outputs import Cells
 
 from .contents import content_columns
-from .phases import PhaseFrames, phase_columns
+from .phases import Parts, PhaseFrames, phase_columns, sums_frame
 from .ranges import range_columns
-from .rank_frames import Parts, sums_frame, total_of
 from .steps import STEADY, rank_step_rows, step_columns
 
 
@@ -31,7 +30,7 @@ def tabulate(job: Job) -> dict[str, Cells]:
     phases["phases"]["step_ns"] = _mean_step(steps, frames)
     return {
         **phases,
-        **range_columns(parts, total_of(frames.ranks, "gpu_ns"), options),
+        **range_columns(parts, int(frames.ranks["gpu_ns"].sum()), options),
         **steps,
         "rank_steps": rank_step_rows(parts, frames),
         **content_columns(job, frames, parts),
@@ -69,9 +68,7 @@ def _mean_step(columns: Mapping[str, Columns], frames: PhaseFrames) -> list[floa
 
 
 def _attribution(parts: Parts) -> Columns:
-    rows = sums_frame(parts, lambda part: part.attribution, ["part"])
-    if rows.empty:
-        return {}
+    rows = sums_frame(parts, lambda part: part.attribution, ["part"], ["ops_n", "gpu_ns"])
     rows = rows[(rows["ops_n"] > 0) | (rows["gpu_ns"] > 0)]
     order = list(PARTS)
     rows = rows.assign(place=[order.index(name) for name in rows["part"]])

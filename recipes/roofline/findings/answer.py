@@ -1,4 +1,4 @@
-"""What roofline says first, and its findings. Reads tables only."""
+"""What roofline says first, and its findings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,7 @@ from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Screen
 from nsys_llm.report.walls import Walls
-from nsys_llm.taxonomy.wall_classes import (
-    COMMUNICATION,
-    COMPUTE,
-    COPIES,
-    DEVICE_LATENCY,
-    HOST,
-    IDLE,
-    PROFILER,
-    START_UP,
-    TRANSFER,
-    UNKNOWN,
-    WAITING,
-)
+from nsys_llm.taxonomy import wall_classes as wall
 from nsys_llm.view.text import format_ns, quoted
 
 from .texts import (
@@ -48,20 +36,22 @@ _OF_DECODE: Final[tuple[tuple[str, str, How], ...]] = (
     ("cost_ns", "cost_ns", "median"),
     ("roofline_ns", "roofline_ns", "median"),
 )
+_OF_STEPS: Final = (wall.COMPUTE, wall.COMMUNICATION, wall.IDLE)
+_OF_GEMM: Final = ("mfu_pct", "total_ns", "operators_n", "p50_ns")
 #: What is lost is said in so many classes, of at least so many percent of it.
 _MOST_CLASSES: Final = 3
 _LEAST_LOST_PCT: Final = 3.0
 _LOST_IN: Final = {
-    COMPUTE: "in kernels",
-    WAITING: "in waits for ranks",
-    TRANSFER: "in transfer",
-    COMMUNICATION: "in communication",
-    COPIES: "in copies",
-    PROFILER: "in the profiler",
-    HOST: "on the host",
-    START_UP: "in start-up",
-    DEVICE_LATENCY: "between queued kernels",
-    UNKNOWN: "idle",
+    wall.COMPUTE: "in kernels",
+    wall.WAITING: "in waits for ranks",
+    wall.TRANSFER: "in transfer",
+    wall.COMMUNICATION: "in communication",
+    wall.COPIES: "in copies",
+    wall.PROFILER: "in the profiler",
+    wall.HOST: "on the host",
+    wall.START_UP: "in start-up",
+    wall.DEVICE_LATENCY: "between queued kernels",
+    wall.UNKNOWN: "idle",
 }
 _HOW: Final = (
     "No roofline: give --model config.json if step names of vLLM, SGLang or TensorRT-LLM show "
@@ -76,12 +66,25 @@ _WITHOUT_STEPS: Final = (
 
 def answer(tables: Tables) -> str:
     """Return what steps, products and categories reach, a line each; how to know where nothing."""
-    return "\n".join([*screen(tables).lines, *_category_line(tables)]) or _why_not(tables)
+    table = tables["category_roofline"]
+    metrics = [
+        f"GPU metrics: {row['category']} kernels use {row['mbu_pct']:.1f} % of the memory's peak "
+        f"bandwidth ({row['samples_n']} samples)"
+        for row in records(table[table["mbu_pct"].notna()].head(1))
+    ]
+    return "\n".join([*screen(tables).lines, *metrics]) or _why_not(tables)
 
 
 def screen(tables: Tables) -> Screen:
     """Return what an overview repeats: of the slowest rank, of the longest GEMM, what bounds."""
-    lines = (*_step_lines(tables), *_gemm_line(tables))[:_MOST_LINES]
+    rows = tables["gemm_roofline"]
+    rows = rows[rows["mfu_pct"].notna()].sort_values("total_ns", ascending=False, kind="stable")
+    gemm = [
+        f"GEMM {row['m']} x {row['n']} x {row['k']} ({row['type']}): MFU {row['mfu_pct']:.1f} %, "
+        f"{format_ns(row['p50_ns'])} each, {format_ns(row['total_ns'])} together"
+        for row in records(rows.head(1))
+    ]
+    lines = (*_step_lines(tables), *gemm)[:_MOST_LINES]
     return Screen(lines=lines, kernels_bound=kernels_bound(tables))
 
 
@@ -107,17 +110,12 @@ def kernels_bound(tables: Tables) -> str | None:
     return max(highly, key=lambda name: used[name], default=None)
 
 
-def _slowest(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the steps of the rank whose steps take longest."""
-    if steps.empty:
-        return steps
-    means = steps.groupby("rank")["cost_ns"].mean()
-    return steps[steps["rank"] == means.idxmax()]
-
-
 def _known(tables: Tables) -> pd.DataFrame:
+    """Return the steps with a roofline, of the rank where these take longest."""
     steps = tables["step_roofline"]
-    return _slowest(steps[steps["roofline_ns"].notna()])
+    steps = steps[steps["roofline_ns"].notna()]
+    means = steps.groupby("rank")["cost_ns"].mean()
+    return steps[steps["rank"] == means.idxmax()] if len(steps) else steps
 
 
 def _step_lines(tables: Tables) -> list[str]:
@@ -158,25 +156,6 @@ def _lost_words(tables: Tables, steps: pd.DataFrame, phase: str) -> str:
     return f"; of the {total} lost {', '.join(parts)}"
 
 
-def _gemm_line(tables: Tables) -> list[str]:
-    rows = tables["gemm_roofline"]
-    rows = rows[rows["mfu_pct"].notna()].sort_values("total_ns", ascending=False, kind="stable")
-    return [
-        f"GEMM {row['m']} x {row['n']} x {row['k']} ({row['type']}): MFU {row['mfu_pct']:.1f} %, "
-        f"{format_ns(row['p50_ns'])} each, {format_ns(row['total_ns'])} together"
-        for row in records(rows.head(1))
-    ]
-
-
-def _category_line(tables: Tables) -> list[str]:
-    table = tables["category_roofline"]
-    return [
-        f"GPU metrics: {row['category']} kernels use {row['mbu_pct']:.1f} % of the memory's peak "
-        f"bandwidth ({row['samples_n']} samples)"
-        for row in records(table[table["mbu_pct"].notna()].head(1))
-    ]
-
-
 def _why_not(tables: Tables) -> str:
     peaks = tables["peaks"]
     reasons = [*peaks["reason"].dropna(), *tables["step_roofline"]["reason"].dropna()]
@@ -211,13 +190,8 @@ def caveats(tables: Tables) -> list[str]:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    walls, devices = (
-        Walls(tables),
-        {row["rank"]: row["device_id"] for row in records(tables["peaks"])},
-    )
-    decode = _decode(tables, devices)
-    gemms = [_gemm(row, walls) for row in records(tables["gemm_roofline"])]
-    reported = [finding for finding in (decode, *gemms) if finding is not None]
+    gemms = [_gemm(row, Walls(tables)) for row in records(tables["gemm_roofline"])]
+    reported = [finding for finding in (_decode(tables), *gemms) if finding is not None]
     return [*_wrong(tables), *reported, *rank_findings(tables)]
 
 
@@ -238,7 +212,7 @@ def _wrong(tables: Tables) -> list[Finding]:
     ]
 
 
-def _decode(tables: Tables, devices: dict[int, int]) -> Finding | None:
+def _decode(tables: Tables) -> Finding | None:
     steps = _known(tables)
     some = steps[(steps["phase"] == _DECODE) & steps["mbu_pct"].notna()]
     # Many requests are bound by computation; a bound on bytes says nothing of what is left.
@@ -246,28 +220,21 @@ def _decode(tables: Tables, devices: dict[int, int]) -> Finding | None:
     if some.empty or some["mbu_pct"].median() >= DECODE_PCT:
         return None
     time_ns = float((some["cost_ns"] - some["roofline_ns"] / REACHABLE).clip(lower=0).sum())
-    rank = int(some["rank"].iloc[0])
+    rank, devices = int(some["rank"].iloc[0]), tables["peaks"].set_index("rank")["device_id"]
+    where = {"rank": rank, "phase": _DECODE, "bound": "memory", "note": None}
     return RULES["decode_below_roofline"].finding(
         cause=Cause("place", detail="decode beyond the roofline"),
-        change=Change("roofline", time_ns=time_ns, wall_classes=(COMPUTE, COMMUNICATION, IDLE)),
+        change=Change(
+            "roofline", time_ns=time_ns, wall_classes=(wall.COMPUTE, wall.COMMUNICATION, wall.IDLE)
+        ),
         fields={"time_ns": time_ns},
         evidence=tuple(
-            claim(
-                tables,
-                name,
-                "step_roofline",
-                column,
-                how,
-                rank=rank,
-                phase=_DECODE,
-                bound="memory",
-                note=None,
-            )
+            claim(tables, name, "step_roofline", column, how, **where)
             for name, column, how in _OF_DECODE
         ),
         name=_DECODE,
         rank=rank,
-        device_id=devices[rank],
+        device_id=int(devices[rank]),
         impact_ns=round(time_ns),
     )
 
@@ -281,14 +248,9 @@ def _gemm(row: Record, walls: Walls) -> Finding | None:
     where = ("rank", "kernel", "m", "n", "k")
     return RULES["gemm_below_roofline"].finding(
         cause=Cause("kernels", detail=row["kernel"]),
-        change=Change("roofline", time_ns=time_ns, wall_classes=(COMPUTE,)),
+        change=Change("roofline", time_ns=time_ns, wall_classes=(wall.COMPUTE,)),
         fields={"time_ns": time_ns},
-        evidence=cells(
-            "gemm_roofline",
-            row,
-            where,
-            ("mfu_pct", "total_ns", "operators_n", "p50_ns", *where[2:]),
-        ),
+        evidence=cells("gemm_roofline", row, where, (*_OF_GEMM, *where[2:])),
         name=row["kernel"],
         rank=row["rank"],
         device_id=row["device_id"],

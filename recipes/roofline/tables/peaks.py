@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from nsys_llm.facts.roofline.rank import RankRoofline
 from nsys_llm.job.collectives.matched import MatchedCollectives
@@ -12,7 +12,7 @@ from nsys_llm.job.collectives.stages import find_stages
 from nsys_llm.manifest.model_config import ModelConfig
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.taxonomy.gpu_peaks import gpu_peak
+from nsys_llm.taxonomy.gpus import gpu_peak
 from nsys_llm.trace.identity import Rank
 
 from .step_work import ModelLayout, stored_bytes
@@ -36,15 +36,13 @@ _EXPERTS: Final = ("dispatch", "combine", "all_to_all", SEND_RECV)
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a rank is compared with.
+    """What a rank is compared with; None where it is not known.
 
     Attributes:
-        model: That of --model; None without.
-        layout: Over how many GPUs it is; None where not known.
+        model: That of --model.
+        layout: Over how many GPUs it is.
         reason: Why steps have no roofline; None where they have one.
-        bandwidth_bytes_s: Of the GPU's memory; None where not known.
-        flops_s: Of the model's type; None where not known.
-        by_type: Peaks by type of operands.
+        flops_s: Of the model's type; `by_type` by type of operands.
         kv_bytes: Bytes of a number in the KV cache.
         row: Of the table `peaks`.
     """
@@ -59,18 +57,26 @@ class Peaks:
     row: Row
 
 
+class _Spread(NamedTuple):
+    """Over how many GPUs a model is, how that is known, or why it is not.
+
+    Attributes:
+        joined_n: Ranks that all-reduces join, where --tp says another number than they may.
+    """
+
+    layout: ModelLayout | None = None
+    basis: str | None = None
+    reason: str | None = None
+    joined_n: int | None = None
+
+
 def find_peaks(
     rows: RankRows, matched: MatchedCollectives, options: Mapping[str, Any]
 ) -> list[Peaks]:
     """Return what each rank is compared with."""
     fields = options["model"]
     model = None if fields is None else ModelConfig.of(fields)
-    sizes = {len(item.owners) for item in matched.sequences if item.operation == "all_reduce"}
-    joined_n = sizes.pop() if len(sizes) == 1 else None
-    layout, basis, reason = None, None, None
-    if model is not None:
-        layout, basis, reason = _layout(model, rows, matched, joined_n, options)
-    spread = layout, basis, reason, joined_n
+    spread = _Spread() if model is None else _spread(model, rows, matched, options)
     return [_peaks(rank, part, model, spread, options) for rank, part in rows]
 
 
@@ -78,7 +84,7 @@ def _peaks(
     rank: Rank,
     part: RankRoofline,
     model: ModelConfig | None,
-    spread: tuple[ModelLayout | None, str | None, str | None, int | None],
+    spread: _Spread,
     options: Mapping[str, Any],
 ) -> Peaks:
     layout, basis, reason, joined_n = spread
@@ -93,13 +99,10 @@ def _peaks(
     bandwidth, measured = gpu.bandwidth_bytes_s, "profile"
     if options["peak_bandwidth"] is not None:
         bandwidth, measured = options["peak_bandwidth"] * GIGA, _OPTION
-    kv_bytes = 0.0 if model is None else model.kv_bytes
-    if options["kv_dtype"] in _KV_BYTES:
-        kv_bytes = _KV_BYTES[options["kv_dtype"]]
+    kv_bytes = _KV_BYTES.get(options["kv_dtype"], 0.0 if model is None else model.kv_bytes)
     fit: Row = {}
     if model is not None and model.reason is None and layout is not None:
-        serves = options["tokens_per_step"] is None
-        fit = _fit(model, layout, part, joined_n if basis == _OPTION and serves else None)
+        fit = _fit(model, layout, part, joined_n)
         reason = reason or (WRONG_MODEL if fit["misfit"] else None)
     row = {
         **of_rank(rank),
@@ -121,11 +124,7 @@ def _peaks(
 
 
 def _fit(model: ModelConfig, layout: ModelLayout, part: RankRoofline, joined_n: int | None) -> Row:
-    """Return what a model has and what is seen of that, and which of it contradicts the other.
-
-    Args:
-        joined_n: Ranks that all-reduces join, where --tp says another number than they may.
-    """
+    """Return what a model has and what is seen of that, and which of it contradicts the other."""
     weights_bytes, launches = stored_bytes(model, layout), part.launches
     seen_n, has_n = launches.attention_n, model.layers_n
     if not seen_n and layout.tp > 1 and launches.all_reduces_n >= _LEAST_REDUCES:
@@ -148,28 +147,26 @@ def _fit(model: ModelConfig, layout: ModelLayout, part: RankRoofline, joined_n: 
     }
 
 
-def _layout(
-    model: ModelConfig,
-    rows: RankRows,
-    matched: MatchedCollectives,
-    joined_n: int | None,
-    options: Mapping[str, Any],
-) -> tuple[ModelLayout | None, str | None, str | None]:
-    """Return over how many GPUs a model is spread, how that is known, and why it is not."""
+def _spread(
+    model: ModelConfig, rows: RankRows, matched: MatchedCollectives, options: Mapping[str, Any]
+) -> _Spread:
     if model.reason is not None:
-        return None, None, model.reason
+        return _Spread(reason=model.reason)
     used = {lane.operation for _, part in rows for lane in part.lanes}
     ep = options["ep"]
     if model.experts is not None and ep is None and used & set(_EXPERTS):
-        return None, None, "ep"
+        return _Spread(reason="ep")
     if find_stages(matched).pipelines or (model.experts is None and SEND_RECV in used):
-        return None, None, "pipeline"
+        return _Spread(reason="pipeline")
+    sizes = {len(item.owners) for item in matched.sequences if item.operation == "all_reduce"}
+    joined_n, serves = sizes.pop() if len(sizes) == 1 else None, options["tokens_per_step"] is None
     if options["tp"] is not None:
-        return ModelLayout(options["tp"], ep), _OPTION, None
-    if options["tokens_per_step"] is not None:
-        return ModelLayout(1, ep), "tokens of all ranks", None
+        layout = ModelLayout(options["tp"], ep)
+        return _Spread(layout, _OPTION, joined_n=joined_n if serves else None)
+    if not serves:
+        return _Spread(ModelLayout(1, ep), "tokens of all ranks")
     if "all_reduce" not in used:
-        return ModelLayout(1, ep), "no all-reduce", None
+        return _Spread(ModelLayout(1, ep), "no all-reduce")
     if joined_n is None:
-        return None, None, "tp"
-    return ModelLayout(joined_n, ep), "matched all-reduces", None
+        return _Spread(reason="tp")
+    return _Spread(ModelLayout(joined_n, ep), "matched all-reduces")

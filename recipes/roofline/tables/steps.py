@@ -1,4 +1,4 @@
-"""Steps against what their GPU can do: the table `step_roofline`."""
+"""Steps against what their GPU can do, and where the time beyond goes: step_roofline and lost."""
 
 from __future__ import annotations
 
@@ -6,46 +6,73 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.roofline.rank import RankRoofline
+from nsys_llm.facts.roofline.step_classes import StepClasses
 from nsys_llm.facts.steps.batches import Batches
+from nsys_llm.job.collectives.matched import MatchedCollectives
+from nsys_llm.job.communication_split import exposed_ns, waiting_and_transfer
+from nsys_llm.manifest.model_config import ModelConfig
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import of_rank
+from nsys_llm.taxonomy import wall_classes as wall
 from nsys_llm.trace.identity import Rank
 
 from .peaks import WRONG_MODEL, Peaks, RankRows, Row
-from .step_work import Batch, Floats, causal_pairs, read_bytes, step_flops, training_flops
+from .step_work import (
+    Batch,
+    Floats,
+    ModelLayout,
+    causal_pairs,
+    read_bytes,
+    step_flops,
+    training_flops,
+)
 
 TRAIN: Final = "train"
 MEMORY, COMPUTE = "memory", "compute"
 _S: Final = 1e9
+OVERLAPS: Final = "the roofline is longer than the GPU computes"
 _NUMBERS: Final = ("flops", "bytes", "roofline_ns", "lost_ns", "mfu_pct", "mbu_pct", "bound")
+#: FLOPs and bytes of steps, and what is to be said of each.
+_Work = tuple[Floats, Floats, Sequence[str | None]]
 
 
 def step_rows(rows: RankRows, peaks: Sequence[Peaks], options: Mapping[str, Any]) -> list[Row]:
     """Return the rows of `step_roofline`: steps in statistics, of ranks with a model."""
     made: list[Row] = []
     for (rank, part), peak in zip(rows, peaks, strict=True):
-        if peak.model is None or part.times is None:
-            continue
-        some = _of_rank(rank, part, peak, len(rows), options)
-        made += _checked(some, is_estimate=peak.model.experts is not None)
+        if peak.model is not None and part.times is not None:
+            some = _of_rank(rank, part, peak, len(rows), options)
+            made += _checked(some, is_estimate=peak.model.experts is not None)
     return made
 
 
 def _of_rank(
     rank: Rank, part: RankRoofline, peak: Peaks, ranks_n: int, options: Mapping[str, Any]
 ) -> list[Row]:
-    times, batches = part.times, part.batches
+    times, batches, model, layout = part.times, part.batches, peak.model, peak.layout
     assert times is not None
+    assert model is not None
+    n = times.end_ns.size
+    none = np.full(n, np.nan)
+    work: _Work = none, none, [None] * n
     if options["tokens_per_step"] is not None:
-        work = _training(peak, times.end_ns.size, ranks_n, options)
-        phases: Sequence[str | None] = (TRAIN,) * times.end_ns.size
+        phases: Sequence[str | None] = (TRAIN,) * n
+        if layout is not None:
+            length = options["sequence_length"]
+            tokens = options["tokens_per_step"] * layout.tp / ranks_n
+            flops = training_flops(model, layout, tokens, length)
+            note = "without attention" if length is None else "causal"
+            work = np.full(n, flops), none, [note] * n
     elif batches is not None and batches.is_read:
-        work, phases = _served(batches, peak), batches.phase
+        phases = batches.phase
+        if layout is not None:
+            work = _served(batches, model, layout, peak.kv_bytes)
     else:
         return []
-    flops, size_bytes, notes = work
     cost_ns = times.cost_ns.tolist()
     return [
         {
@@ -54,31 +81,14 @@ def _of_rank(
             "phase": phases[step],
             "source": "model",
             "cost_ns": cost_ns[step],
-            **_floor(flops[step], size_bytes[step], cost_ns[step], peak),
-            "note": notes[step],
+            **_floor(work[0][step], work[1][step], cost_ns[step], peak),
+            "note": work[2][step],
         }
         for step in np.flatnonzero(times.counted & (times.cost_ns > 0)).tolist()
     ]
 
 
-def _training(
-    peak: Peaks, steps_n: int, ranks_n: int, options: Mapping[str, Any]
-) -> tuple[Floats, Floats, list[str | None]]:
-    none = np.full(steps_n, np.nan)
-    length, note = options["sequence_length"], "causal"
-    if peak.layout is None or peak.model is None:
-        return none, none, [None] * steps_n
-    tokens = options["tokens_per_step"] * peak.layout.tp / ranks_n
-    if length is None:
-        note = "without attention"
-    flops = training_flops(peak.model, peak.layout, tokens, length)
-    return np.full(steps_n, flops), none, [note] * steps_n
-
-
-def _served(batches: Batches, peak: Peaks) -> tuple[Floats, Floats, list[str | None]]:
-    n = len(batches.format)
-    if peak.layout is None or peak.model is None:
-        return np.full(n, np.nan), np.full(n, np.nan), [None] * n
+def _served(batches: Batches, model: ModelConfig, layout: ModelLayout, kv_bytes: float) -> _Work:
     names = ("ctx_tokens", "gen_tokens", "ctx_reqs", "c_sk", "g_sk")
     context, new, requests, c_sk, g_sk = (_told(batches, name) for name in names)
     pairs = [
@@ -86,22 +96,11 @@ def _served(batches: Batches, peak: Peaks) -> tuple[Floats, Floats, list[str | N
         for kind, tokens in (("c", context), ("g", new))
     ]
     batch = Batch(context + new, new + requests, c_sk + g_sk, pairs[0] + pairs[1])
-    notes = [
-        ", ".join(
-            word
-            for word, holds in (
-                ("bytes at least, without attention", no_keys or no_pairs),
-                ("bytes at most", peak.model.experts is not None),
-            )
-            if holds
-        )
-        or None
-        for no_keys, no_pairs in zip(
-            np.isnan(batch.keys).tolist(), np.isnan(batch.pairs).tolist(), strict=True
-        )
-    ]
-    flops = step_flops(peak.model, peak.layout, batch)
-    return flops, read_bytes(peak.model, peak.layout, batch, peak.kv_bytes), notes
+    untold = np.isnan(batch.keys) | np.isnan(batch.pairs)
+    least = ["bytes at least, without attention"]
+    most = ["bytes at most"] * (model.experts is not None)
+    notes = [", ".join(least * is_untold + most) or None for is_untold in untold.tolist()]
+    return step_flops(model, layout, batch), read_bytes(model, layout, batch, kv_bytes), notes
 
 
 def _told(batches: Batches, name: str) -> Floats:
@@ -136,16 +135,72 @@ def _checked(rows: list[Row], *, is_estimate: bool) -> list[Row]:
     Where the median of a phase is, the model is wrong; not where bytes are an estimate from above.
     """
     names = ["mfu_pct"] if is_estimate else ["mfu_pct", "mbu_pct"]
-    phases = {row["phase"] for row in rows}
-    values = [
-        [row[name] for row in rows if row["phase"] == phase and row[name] is not None]
-        for phase in phases
-        for name in names
-    ]
-    is_wrong = any(some and np.median(some) > 100 for some in values)
+    numbers = pd.DataFrame(rows, columns=["phase", *names]).astype(dict.fromkeys(names, "float64"))
+    medians = numbers.groupby("phase", dropna=False)[names].median()
+    is_wrong = bool((medians > 100).to_numpy().any())
     checked = []
     for row in rows:
         is_over = any((row[f"{name}_pct"] or 0) > 100 for name in ("mfu", "mbu"))
         reason = WRONG_MODEL if is_wrong else "over_peak" if is_over else None
         checked.append(row | dict.fromkeys(_NUMBERS) | {"reason": reason} if reason else row)
     return checked
+
+
+def lost_rows(ranks: RankRows, steps: Sequence[Row], collectives: MatchedCollectives) -> list[Row]:
+    """Return the rows of `lost`: of each rank and phase what steps take beyond their roofline.
+
+    Args:
+        steps: Rows of `step_roofline`.
+    """
+    known: dict[tuple[int, str, str | None], dict[int, Row]] = {}
+    for row in steps:
+        if row["roofline_ns"] is not None:
+            known.setdefault((row["rank"], row["file"], row["phase"]), {})[row["step"]] = row
+    parts = {rank.number: (rank, part.classes) for rank, part in ranks}
+    made: list[Row] = []
+    for key, rows in known.items():
+        rank, classes = parts[key[0]]
+        if classes is not None:
+            chosen = np.isin(classes.row, list(rows))
+            spent = {
+                name: int(values[chosen].sum())
+                for name, values in _divided(rank, classes, collectives).items()
+            }
+            made += _of_phase(key, list(rows.values()), spent)
+    return made
+
+
+def _of_phase(
+    key: tuple[int, str, str | None], steps: Sequence[Row], spent: Mapping[str, int]
+) -> list[Row]:
+    """Return a row for each class that holds time, the largest first; computation always."""
+    lost_ns = sum(row["lost_ns"] for row in steps)
+    beyond_ns = spent[wall.COMPUTE] - sum(row["roofline_ns"] for row in steps)
+    lost = {name: time_ns for name, time_ns in spent.items() if time_ns} | {wall.COMPUTE: beyond_ns}
+    overlaps = beyond_ns < 0
+    return [
+        {
+            **dict(zip(("rank", "file", "phase"), key, strict=True)),
+            "class": name,
+            "steps_n": len(steps),
+            "total_ns": None if (is_null := overlaps and name == wall.COMPUTE) else total_ns,
+            "lost_ns": None if is_null else total_ns / len(steps),
+            "lost_pct": None if overlaps or not lost_ns else 100 * total_ns / lost_ns,
+            "reason": OVERLAPS if is_null else None,
+        }
+        for name, total_ns in sorted(lost.items(), key=lambda item: -item[1])
+    ]
+
+
+def _divided(
+    rank: Rank, classes: StepClasses, collectives: MatchedCollectives
+) -> dict[str, IntArray]:
+    """Return the classes with waiting and transfer apart, where collectives are matched."""
+    spent = dict(classes.spent_ns)
+    owner = collectives.owners.get((rank.key, classes.device_id))
+    if owner is not None:
+        spans = waiting_and_transfer(collectives.sequences, owner)
+        waited, moved = exposed_ns(*spans, classes.communicating, classes.spans[:, 0])
+        rest = spent[wall.COMMUNICATION] - waited - moved
+        spent |= {wall.WAITING: waited, wall.TRANSFER: moved, wall.COMMUNICATION: rest}
+    return spent

@@ -1,4 +1,4 @@
-"""Tables of roofline of merged facts."""
+"""Tables of roofline out of the merged partial."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from nsys_llm.job.collectives.matched import match_collectives
 from nsys_llm.known.job import Job
 from nsys_llm.report.outputs import Cells
 
-from .categories import category_rows
-from .gemms import gemm_rows
-from .lost import lost_rows
+from .kernels import category_rows, gemm_rows
 from .peaks import find_peaks
-from .steps import step_rows
+from .steps import lost_rows, step_rows
 
 
 def tabulate(job: Job) -> dict[str, Cells]:

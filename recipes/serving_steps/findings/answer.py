@@ -55,7 +55,11 @@ def headline(tables: Tables) -> list[str]:
     every = tables["batch_steps"][tables["batch_steps"]["mark"] == ""]
     every = every[every["rank"].isin(alike)]
     steps = every[every["rank"] == rank]
-    where, drafts = _where(tables, servers, rank), _drafts(tables["speculation"], rank)
+    where, drafts, speculation = _where(tables, servers, rank), "", tables["speculation"]
+    for row in records(speculation[speculation["rank"] == rank]):
+        drafts = "; how many drafts are accepted is not known"
+        if row["accepted_pct"] is not None:
+            drafts = f"; {format_percent(row['accepted_pct'])} of drafts accepted"
     lines = [
         f"{server['engine']}: {counted(server['counted_n'], 'step')}{where}: "
         f"{_phases(steps)}{_by_rank(every) or _requests(steps)}{drafts}"
@@ -147,16 +151,6 @@ def _by_rank(steps: pd.DataFrame) -> str:
         return f"; {format_count(usual.min())} to {counted(int(usual.max()), 'request')} by rank"
     rank, own, others = apart.index[0], int(apart.iloc[0]), int(usual.mode().iloc[0])
     return f"; rank {rank}: {counted(own, 'request')}, others {format_count(others)}"
-
-
-def _drafts(speculation: pd.DataFrame, rank: int) -> str:
-    """Return how many drafts are accepted; nothing of a rank without drafts."""
-    rows = records(speculation[speculation["rank"] == rank])
-    if not rows:
-        return ""
-    if rows[0]["accepted_pct"] is None:
-        return "; how many drafts are accepted is not known"
-    return f"; {format_percent(rows[0]['accepted_pct'])} of drafts accepted"
 
 
 def _drafts_line(tables: Tables) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from nsys_llm.report.causes import Cause, Change
@@ -20,7 +21,15 @@ from .texts import ADDS_PCT, BEFORE_PCT, EAGER_PCT, PADDING_PCT, RULES
 def serving_findings(tables: Tables) -> list[Finding]:
     """Return the findings on the rank whose steps take longest, and on names of no format."""
     servers = records(tables["servers"])
-    made = [_names(row) for row in servers if row["unparsed_n"]]
+    made = [
+        RULES["names_of_no_format"].finding(
+            fields={"examples": examples(row)},
+            evidence=cells("servers", row, ("rank",), ("unparsed_n", "steps_n")),
+            **_place(row),
+        )
+        for row in servers
+        if row["unparsed_n"]
+    ]
     server = next((row for row in servers if row["slowest"]), None)
     if server is None:
         return made
@@ -44,22 +53,14 @@ def examples(row: Record) -> str:
     return listed([quoted(name) for name in str(row["unparsed"]).split(" | ")])
 
 
-def _names(row: Record) -> Finding:
-    return RULES["names_of_no_format"].finding(
-        fields={"examples": examples(row)},
-        evidence=cells("servers", row, ("rank",), ("unparsed_n", "steps_n")),
-        **_place(row),
-    )
-
-
 def _place(server: Record) -> dict[str, Any]:
     return {"rank": server["rank"], "device_id": server["device_id"]}
 
 
 def _padding(rows: Sequence[Record], place: Record) -> Finding | None:
-    if not rows or rows[0]["padding_pct"] < PADDING_PCT or rows[0]["time_ns"] is None:
+    row = next(iter(rows), None)
+    if row is None or row["padding_pct"] < PADDING_PCT or row["time_ns"] is None:
         return None
-    row = rows[0]
     names = ("padding_n", "rows_n", "padding_pct", "steps_n", "row_ns", "time_ns")
     return RULES["graph_padding"].finding(
         cause=Cause("kernels", detail="padding"),
@@ -74,12 +75,11 @@ def _padding(rows: Sequence[Record], place: Record) -> Finding | None:
 def _eager(
     tables: Tables, waits: Sequence[Record], host_idle_ns: int, place: Record
 ) -> Finding | None:
-    of_rank = {"rank": place["rank"]}
-    eager = {**of_rank, "phase": (MIXED, PREFILL), "graph_pct": 0.0}
-    cost = claim(tables, "cost_ns", "batches", "total_ns", **eager)
-    idle = claim(tables, "idle_ns", "batches", "eager_idle_ns", **eager)
-    share = claim(tables, "idle_pct", "batches", "eager_idle_ns", "sum", cost, **eager)
-    replayed = claim(tables, "graph_pct", "batches", "graph_pct", "max", **of_rank, phase=DECODE)
+    of_rank = partial(claim, tables, rank=place["rank"])
+    of = partial(of_rank, phase=(MIXED, PREFILL), graph_pct=0.0)
+    cost, idle = of("cost_ns", "batches", "total_ns"), of("idle_ns", "batches", "eager_idle_ns")
+    share = of("idle_pct", "batches", "eager_idle_ns", "sum", cost)
+    replayed = of_rank("graph_pct", "batches", "graph_pct", "max", phase=DECODE)
     # Without any graph these steps are like all others.
     if not replayed.value or (share.value or 0) < EAGER_PCT:
         return None
@@ -88,7 +88,7 @@ def _eager(
         cause=Cause("place", detail="steps with prefill"),
         change=Change("host_part", time_ns=idle.value, worst_pct=wait.get("adds_p99_pct")),
         fields={"mixed_adds_ns": wait.get("mixed_adds_ns"), "p99_ns": wait.get("p99_ns")},
-        evidence=(claim(tables, "eager_n", "batches", "steps_n", **eager), cost, idle, share),
+        evidence=(of("eager_n", "batches", "steps_n"), cost, idle, share),
         impact_ns=round(idle.value),
         **place,
     )
@@ -97,18 +97,17 @@ def _eager(
 
 
 def _before(tables: Tables, place: Record) -> Finding | None:
-    of_rank = {"rank": place["rank"]}
-    share = claim(tables, "window_pct", "before_steps", "window_pct", **of_rank)
+    of, table = partial(claim, tables, rank=place["rank"]), tables["before_steps"]
+    share = of("window_pct", "before_steps", "window_pct")
     if share.value < BEFORE_PCT:
         return None
-    time_ns = claim(tables, "", "before_steps", "total_ns", **of_rank).value
-    table = tables["before_steps"]
-    row = records(table[table["rank"] == place["rank"]])[0]
+    row, *others = records(table[table["rank"] == place["rank"]])
+    time_ns = sum(other["total_ns"] for other in (row, *others))
     return RULES["host_before_steps"].finding(
         cause=Cause("place", detail="before steps"),
         change=Change("host_part", time_ns=time_ns),
         fields={"range": row["range"], "range_ns": row["idle_ns"]},
-        evidence=(claim(tables, "idle_ns", "before_steps", "idle_ns", **of_rank), share),
+        evidence=(of("idle_ns", "before_steps", "idle_ns"), share),
         name=row["range"],
         impact_ns=time_ns,
         **place,

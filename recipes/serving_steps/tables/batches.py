@@ -74,8 +74,6 @@ def batch_step_columns(ranks: Sequence[Served]) -> Columns:
 def _step_parts(row: Served) -> list[Columns]:
     rank, served = row
     times, steps_n = served.times, len(served.batches.format)
-    cost_ns, busy_ns = times.cost_ns, times.busy_ns
-    graph, size = served.graph, served.graph_size
     title = title_of(served.batches.engine)
     columns: Columns = {
         **rank_columns([(rank, steps_n)]),
@@ -87,23 +85,18 @@ def _step_parts(row: Served) -> list[Columns]:
         "start_ns": times.before_ns.tolist(),
         "window_ns": (times.end_ns - times.before_ns).tolist(),
         "between_ns": (times.begin_ns - times.before_ns).tolist(),
-        "no_work_ns": times.no_work_ns.tolist(),
-        "cost_ns": cost_ns.tolist(),
-        "busy_ns": busy_ns.tolist(),
-        "idle_ns": (cost_ns - busy_ns).tolist(),
-        "graph": [str(item) if item != -1 else None for item in graph.tolist()],
-        "graph_size": [item if item > 0 else None for item in size.tolist()],
+        **{name: getattr(times, name).tolist() for name in ("no_work_ns", "cost_ns", "busy_ns")},
+        "idle_ns": (times.cost_ns - times.busy_ns).tolist(),
+        "graph": [str(item) if item != -1 else None for item in served.graph.tolist()],
+        "graph_size": [item if item > 0 else None for item in served.graph_size.tolist()],
     }
-    parts = [columns]
-    if served.draft_busy_ns is not None:
-        drafts_n = served.draft_busy_ns.size
-        none: Columns = {name: [None] * drafts_n for name in columns}
-        parts.append(
-            none
-            | rank_columns([(rank, drafts_n)])
-            | {"mark": ["draft"] * drafts_n, "busy_ns": served.draft_busy_ns.tolist()}
-        )
-    return parts
+    if served.draft_busy_ns is None:
+        return [columns]
+    drafts_n = served.draft_busy_ns.size
+    drafts: Columns = {name: [None] * drafts_n for name in columns}
+    drafts |= rank_columns([(rank, drafts_n)])
+    drafts |= {"mark": ["draft"] * drafts_n, "busy_ns": served.draft_busy_ns.tolist()}
+    return [columns, drafts]
 
 
 def bucket_of(values: IntArray, least: int = 1) -> IntArray:
@@ -121,15 +114,6 @@ def bucket_words(bound: int, least: int = 1) -> str | None:
     return str(bound) if bound == 0 or low == bound else f"{low}-{bound}"
 
 
-def _batch_words(phase: int, requests: int, tokens: int) -> str:
-    words = [OF_BATCHES[phase]]
-    if requests > 0:
-        words.append(f"{bucket_words(requests)} request{'s' if requests > 1 else ''}")
-    if tokens > 0:
-        words.append(f"{bucket_words(tokens, _LEAST_TOKENS)} prompt tokens")
-    return ", ".join(words)
-
-
 def batch_rows(rank: Rank, served: ServedSteps) -> list[Row]:
     """Return the rows of `batches`: steps of one phase and of batches of about one size."""
     batches = served.batches
@@ -142,17 +126,23 @@ def batch_rows(rank: Rank, served: ServedSteps) -> list[Row]:
     idle_ns = served.times.cost_ns - served.times.busy_ns
     # What decode steps idle, too, is not for want of a graph.
     usual_ns = float(idle_ns[decoding].mean()) if decoding.any() else 0.0
-    return [
-        {
-            **of_rank(rank),
-            "phase": OF_BATCHES[cell[0]],
-            "gen_bucket": bucket_words(cell[1]),
-            "ctx_bucket": bucket_words(cell[2], _LEAST_TOKENS),
-            "batch": _batch_words(*cell),
-            **_bucket(served, np.flatnonzero(counted & (cells == cell).all(axis=1)), usual_ns),
-        }
-        for cell in np.unique(cells[counted], axis=0).tolist()
-    ]
+    rows = []
+    for cell in np.unique(cells[counted], axis=0).tolist():
+        name, generating = OF_BATCHES[cell[0]], bucket_words(cell[1])
+        reading = bucket_words(cell[2], _LEAST_TOKENS)
+        of_requests = f", {generating} request{'s' * (cell[1] > 1)}" if cell[1] > 0 else ""
+        of_tokens = f", {reading} prompt tokens" if cell[2] > 0 else ""
+        rows.append(
+            {
+                **of_rank(rank),
+                "phase": name,
+                "gen_bucket": generating,
+                "ctx_bucket": reading,
+                "batch": f"{name}{of_requests}{of_tokens}",
+                **_bucket(served, np.flatnonzero(counted & (cells == cell).all(axis=1)), usual_ns),
+            }
+        )
+    return rows
 
 
 def _bucket(served: ServedSteps, rows: IntArray, usual_ns: float) -> Row:
@@ -163,6 +153,8 @@ def _bucket(served: ServedSteps, rows: IntArray, usual_ns: float) -> Row:
     tokens = batches.tokens(rows)
     replayed = served.graph[rows] != -1
     has_both = (batches.field("ctx_reqs")[rows] > 0).all() and 0 < replayed.sum() < rows.size
+    eager_ns = float(cost_ns[~replayed].mean() - cost_ns[replayed].mean()) if has_both else None
+    rate = float(_S * tokens.sum() / (cost_ns + between_ns).sum()) if (tokens >= 0).all() else None
     return {
         "steps_n": rows.size,
         **{
@@ -175,13 +167,9 @@ def _bucket(served: ServedSteps, rows: IntArray, usual_ns: float) -> Row:
         "busy_ns": float(times.busy_ns[rows].mean()),
         "idle_ns": float((cost_ns - times.busy_ns[rows]).mean()),
         "between_ns": float(between_ns.mean()),
-        "tokens_per_s": float(_S * tokens.sum() / (cost_ns + between_ns).sum())
-        if (tokens >= 0).all()
-        else None,
+        "tokens_per_s": rate,
         "graph_pct": float(100 * replayed.mean()),
-        "eager_ns": float(cost_ns[~replayed].mean() - cost_ns[replayed].mean())
-        if has_both
-        else None,
+        "eager_ns": eager_ns,
         "total_ns": int(cost_ns.sum()),
         "eager_idle_ns": rows.size * max(float(served.host_idle_ns[rows].mean()) - usual_ns, 0.0),
     }

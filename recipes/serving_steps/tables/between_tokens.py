@@ -1,4 +1,4 @@
-"""What users wait between tokens: the table `inter_token`."""
+"""What users wait between tokens, and GPUs before steps: tables inter_token, before_steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from nsys_llm.facts.steps.token_waits import (
     weighted_percentile,
 )
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.step_names import holds_every_request
+from nsys_llm.trace.identity import Rank
 
 from .batches import Row
 
@@ -55,6 +57,7 @@ def inter_token(served: ServedSteps) -> Row:
     none = None, None
     p50_ns, _ = weighted_percentile(*waited, 50) or none
     p99_ns, most_ns = weighted_percentile(*waited, 99) or none
+    is_known = adds_ns is not None and most_ns
     return {
         "intervals_n": every.time_ns.size,
         "left_out_n": every.left_out_n,
@@ -63,9 +66,7 @@ def inter_token(served: ServedSteps) -> Row:
         "p99_ns": p99_ns,
         "p99_most_ns": most_ns,
         **adds,
-        "adds_p99_pct": None
-        if adds_ns is None or not most_ns
-        else float(np.clip(100 * adds_ns / most_ns, 0, 100)),
+        "adds_p99_pct": float(np.clip(100 * adds_ns / most_ns, 0, 100)) if is_known else None,
     }
 
 
@@ -89,3 +90,20 @@ def _mixed_adds(every: TokenWaits, generating: IntArray) -> Row:
         "mixed_usual_ns": float(usual_ns.mean()) if usual_ns.size else None,
         "pure_ns": float(np.average(pure, weights=weights)) if mixed_n else None,
     }
+
+
+def before_rows(rank: Rank, served: ServedSteps) -> list[Row]:
+    """Return where the host is while the GPU idles before a step, the most time first."""
+    times, counted = served.times, served.times.counted
+    window_ns = int((times.end_ns - times.before_ns - times.no_work_ns)[counted].sum())
+    order = sorted(served.before_ns.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        of_rank(rank)
+        | {
+            "range": name,
+            "idle_ns": time_ns / int(counted.sum()),
+            "total_ns": time_ns,
+            "window_pct": 100.0 * time_ns / window_ns if window_ns else None,
+        }
+        for name, time_ns in order
+    ]

@@ -31,22 +31,16 @@ _LEAST_PAIRS: Final = 10
 _ERRORS: Final = 1.96
 #: Standard error of a median, in standard deviations over the root of the count.
 _OF_MEDIAN: Final = 1.2533
-#: Where the time of a step without drafts comes from.
-RECORDED: Final = "recorded"
-MODEL: Final = "cost model"
-#: Whether drafts pay.
-PAYS: Final = "pays"
-LOSES: Final = "loses"
+#: Where the time of a step without drafts comes from, and whether drafts pay.
+RECORDED, MODEL, PAYS, LOSES = "recorded", "cost model", "pays", "loses"
 
 
 class _Needed(NamedTuple):
     """Accepted drafts a request and step at which drafts cost what they save.
 
     Attributes:
-        low: At least so many.
         value: None where only bounds are known.
-        high: None where nothing says what a step without drafts takes.
-        basis: None likewise.
+        high: None where nothing says what a step without drafts takes; likewise `basis`.
     """
 
     low: float
@@ -80,14 +74,13 @@ def speculation(served: ServedSteps) -> Row | None:
     accepted_n = int(accepted.sum())
     proposed_n = int((tokens[first] - requests[first]).sum())
     known = first.size > 0
+    width = float((tokens[verifying] / requests[verifying]).mean()) if verifying.any() else None
     verified_n, steps_n = int((verifying | no_width).sum()), int(counted.sum())
     window_ns = int((served.times.end_ns - served.times.before_ns)[counted].sum())
     draft_ns = None if drafts_ns is None else int(drafts_ns.sum())
     return {
         "steps_n": verified_n,
-        "width": float((tokens[verifying] / requests[verifying]).mean())
-        if verifying.any()
-        else None,
+        "width": width,
         "pairs_n": first.size,
         "pairs_pct": 100.0 * first.size / max(verified_n - 1, 1),
         "accepted_n": accepted_n if known else None,
@@ -105,19 +98,19 @@ def _balance(served: ServedSteps, steps: IntArray, first: IntArray, accepted: In
 
     Args:
         steps: Steps that verify drafts and read no prompt.
-        first: Shape (pairs,), the first step of each pair.
-        accepted: Likewise, drafts that were accepted in it.
+        first: Shape (pairs,), the first step of each pair; `accepted`: drafts accepted in it.
     """
-    row: Row = dict.fromkeys(("accepted", "accepted_low", "accepted_high", "needed", "needed_low"))
-    row |= dict.fromkeys(("needed_high", "basis", "verdict", "lost_ns", "lost_most_ns"))
     if steps.size < _LEAST_STEPS:
-        return row
+        return {}
     needed = _needed(served, steps)
-    row |= {"needed": needed.value, "needed_low": needed.low, "needed_high": needed.high}
+    row: Row = {"needed": needed.value, "needed_low": needed.low, "needed_high": needed.high}
     row["basis"] = needed.basis
     if accepted.size < _LEAST_PAIRS:
         return row
-    mean, half = _ratio(accepted, served.batches.field("gen_reqs")[first])
+    requests, n = served.batches.field("gen_reqs")[first], accepted.size
+    mean = float(accepted.sum() / requests.sum())
+    spread = float(np.square(accepted - mean * requests).sum())
+    half = _ERRORS * float(np.sqrt(spread * n / (n - 1)) / requests.sum())
     low, high = max(mean - half, 0.0), mean + half
     row |= {"accepted": mean, "accepted_low": low, "accepted_high": high}
     widths = _width(served, first), _width(served, steps)
@@ -141,14 +134,6 @@ def _width(served: ServedSteps, steps: IntArray) -> float:
     return float(tokens.sum() / requests.sum())
 
 
-def _ratio(values: IntArray, over: IntArray) -> tuple[float, float]:
-    """Return the sum of values over that of others, and half of its interval of 95 %."""
-    mean = float(values.sum() / over.sum())
-    spread = float(np.square(values - mean * over).sum())
-    n = values.size
-    return mean, _ERRORS * float(np.sqrt(spread * n / (n - 1)) / over.sum())
-
-
 def _period_ns(served: ServedSteps) -> IntArray:
     """Return the time from the end of the step before, without that in which nobody waits."""
     times = served.times
@@ -164,7 +149,9 @@ def _needed(served: ServedSteps, steps: IntArray) -> _Needed:
         return both
     period = float(np.median(_period_ns(served)[steps]))
     drafts_ns, verify_n = served.draft_busy_ns, int((tokens > requests).sum())
-    draft_ns = _least_ns(drafts_ns, verify_n)
+    draft_ns = 0.0
+    if drafts_ns is not None and drafts_ns.size:  # those of prompts are longer and few
+        draft_ns = float(np.median(drafts_ns)) * (drafts_ns.size // verify_n)
     # A step without drafts takes no longer than one that verifies some; while the GPU waits for
     # the host, drafts may run for nothing.
     busy_ns = float(np.median(served.times.busy_ns[steps]))
@@ -182,13 +169,6 @@ def _needed(served: ServedSteps, steps: IntArray) -> _Needed:
     saved_ns = float(fit.high[place]) * float((tokens - requests)[steps].mean())
     least_ns = busy_ns - float(drafts_ns.sum()) / verify_n - max(saved_ns, 0.0)
     return _Needed(low, None, period / least_ns - 1.0, MODEL) if least_ns > 0 else _Needed(low)
-
-
-def _least_ns(drafts_ns: IntArray | None, steps_n: int) -> float:
-    """Return at least how long the drafts of a step run; those of prompts are longer and few."""
-    if drafts_ns is None or not drafts_ns.size:
-        return 0.0
-    return float(np.median(drafts_ns)) * (drafts_ns.size // steps_n)
 
 
 def _recorded(served: ServedSteps, steps: IntArray, plain: IntArray) -> _Needed | None:
@@ -217,10 +197,8 @@ def _ratios(
         (had, _), (has, _) = _median(keys[some]), _median(keys[others])
         if max(had, has) > _MOST_KEYS * min(had, has):
             continue
-        (own, own_error), (other, other_error) = (
-            _median(period_ns[some]),
-            _median(period_ns[others]),
-        )
+        own, own_error = _median(period_ns[some])
+        other, other_error = _median(period_ns[others])
         ratio = own / other
         yield ratio, ratio * float(np.hypot(own_error / own, other_error / other)), some.size
 

@@ -8,8 +8,7 @@ from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.phase_maps import OF_BATCHES
 
 from .batches import batch_rows, batch_step_columns, pace, server_rows
-from .before_steps import before_rows
-from .between_tokens import inter_token
+from .between_tokens import before_rows, inter_token
 from .cost_model import model_rows, padding
 from .speculation import speculation
 

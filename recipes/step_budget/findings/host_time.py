@@ -13,7 +13,7 @@ from nsys_llm.report.findings import Evidence, claim
 from nsys_llm.report.host_words import Waited
 from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.advice import advice_on
-from nsys_llm.trace.host_part import CUDA_CALL
+from nsys_llm.trace.steps import CUDA_CALL
 from nsys_llm.view.text import quoted, ranks_words
 
 #: A rank is named if it has so much of the time; ours.

@@ -13,8 +13,8 @@ from nsys_llm.report.prices.replays import is_once
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 
 from ..tables.tabulation import CLOCKS_APART

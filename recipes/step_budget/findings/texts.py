@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_TIME, Case, Rule, rules_by_id
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_TIME, OURS, Case, Rule, rules_by_id
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.view.text import format_bytes
 
 #: Share of the steps' wall-clock time below which too little of the path is certain; ours.
 CERTAIN_PCT: Final = 90.0
 
-_PAGE: Final = "the definition of the critical path (docs/step_budget.md)"
-_TABLES: Final = ("ceilings", "job_steps", "wall")
-_SHOWS: Final = "the {unit} with most of it"
 _ON_PATH: Final = "{path_ns} a {unit} on the critical path; {worst_ns} in the worst {unit}."
 
 #: Which case of the rules below a kind of the table `when` is.
@@ -50,7 +48,7 @@ def _when(about: str, level: str, trend: str, nouns: tuple[str, str], advice: st
         details=f"{_COSTS} The table `when` has the steps.",
         threshold="steps change level by 5 % or drift by 10 % of a step, or events take 30 % of "
         f"one, beyond chance; {limits_words()}",
-        source="this project",
+        source=OURS,
         recommendation=f"[{{host_advice}} ]{advice}",
         cases={
             **{name: Case(title=title) for name, title in kinds.items()},
@@ -65,6 +63,17 @@ def _when(about: str, level: str, trend: str, nouns: tuple[str, str], advice: st
         specificity=OF_TIME,
     )
 
+
+_remark: Final = partial(Rule, kind=CAPTURE, scope="run", source=OURS)
+_path_rule: Final = partial(
+    Rule,
+    scope="run",
+    threshold=limits_words(),
+    source="the definition of the critical path (docs/step_budget.md)",
+    tables=("ceilings", "job_steps", "wall"),
+    window_shows="the {unit} with most of it",
+    specificity=OF_CLASS,
+)
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -99,15 +108,13 @@ RULES: Final = rules_by_id(
         ("slow stretch of communication", "slow stretches of communication"),
         "Check the links and switches at that time: other jobs, retries, a link reset.",
     ),
-    Rule(
+    _path_rule(
         "path_host",
-        scope="run",
         title="{whose}: {shown_ns}{each}{where}",
         details="{shown_ns}{each} of the critical path. Its host time is {path_ns}{each}, "
         "{most_ns} of it{place}. Host causes leave GPU {device_id} of rank {rank} idle for "
         "{host_idle_ns}.",
         threshold=f"idle time with host causes, and host work on the path; {limits_words()}",
-        source=_PAGE,
         recommendation="[{host_advice} ]Move this off the launching thread, or do it while the "
         "GPU runs the previous {unit}.",
         cases={
@@ -116,49 +123,30 @@ RULES: Final = rules_by_id(
                 recommendation="Launch less often: CUDA graphs, torch.compile, fused operators.",
             )
         },
-        tables=_TABLES,
-        window_shows=_SHOWS,
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _path_rule(
         "path_waits",
         scope="api",
         title="{whose} after {name:quoted}: {shown_ns}{each}{where}",
         details="{shown_ns}{each} of the critical path. The host time after this wait is "
         "{path_ns}{each}, {most_ns} of it{place}; {worst_ns} in the worst {unit}.",
-        threshold=limits_words(),
-        source=_PAGE,
         recommendation="[{host_advice} ]Wait later, or not at all: the launches after this wait "
         "could be queued while the GPU is still busy.",
-        tables=_TABLES,
-        window_shows=_SHOWS,
         specificity=OF_KERNEL,
     ),
-    Rule(
+    _path_rule(
         "path_transfer",
-        scope="run",
         title="Transfer on the critical path: {path_ns} a {unit}",
         details=_ON_PATH,
-        threshold=limits_words(),
-        source=_PAGE,
         recommendation="Overlap these collectives with independent computation, or "
         "send less: fewer and larger messages, lower precision.",
-        tables=_TABLES,
-        window_shows=_SHOWS,
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _path_rule(
         "path_copies",
-        scope="run",
         title="Copies on the critical path: {path_ns} a {unit}",
         details=_ON_PATH,
-        threshold=limits_words(),
-        source=_PAGE,
         recommendation="Move fewer bytes: keep reused data on the device. Copy the rest ahead of "
         "time from pinned memory on a separate stream, as far as computation can hide it.",
-        tables=_TABLES,
-        window_shows=_SHOWS,
-        specificity=OF_CLASS,
     ),
     Rule(
         "repeated_copies",
@@ -180,27 +168,21 @@ RULES: Final = rules_by_id(
         tables=("rank_edges", "ceilings", "wall"),
         specificity=OF_KERNEL,
     ),
-    Rule(
+    _remark(
         "clocks_apart",
-        scope="run",
-        kind=CAPTURE,
         title="Clocks of the machines are not aligned: nothing over ranks is certain",
         details="No collective connects the profiles of {ranks_n} ranks.",
         threshold="several ranks whose profiles share neither matched collectives nor one host's "
         "clock",
-        source="this project",
         recommendation="Read each rank by itself (device_steps). Steps of the job are matched by "
         "position, without ceilings and replays across ranks.",
         tables=("rank_edges", "job_steps"),
     ),
-    Rule(
+    _remark(
         "path_inferred",
-        scope="run",
-        kind=CAPTURE,
         title="Only {certain_pct} of the critical path is certain",
         details="{inferred_ns} of {wall_ns} depend on an edge that no profile records.",
         threshold=f"below {CERTAIN_PCT:g} % of the steps' time",
-        source="this project",
         recommendation="Where certain_pct is low, treat classes as estimates: some edges between "
         "streams or threads are inferred.",
         record="--cuda-event-trace=true",

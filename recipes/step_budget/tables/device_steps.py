@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsys_llm.critical_path.job.meetings import Job, Meetings
 from nsys_llm.critical_path.path import classes
-from nsys_llm.critical_path.rank.rank import DeviceBudget, RankBudget
+from nsys_llm.critical_path.rank.rank import BudgetRows, DeviceBudget, RankBudget
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent, rank_columns
 from nsys_llm.trace.identity import Rank
-
-from .job import Job
-from .meetings import Meetings, RankRows
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class DividedSteps:
         return np.flatnonzero([mark == COUNTED for mark in self.mark])
 
 
-def device_steps(rows: RankRows, meetings: Meetings, job: Job | None) -> list[DividedSteps]:
+def device_steps(rows: BudgetRows, meetings: Meetings, job: Job | None) -> list[DividedSteps]:
     """Return the steps of every device of every rank, in order."""
     return [
         DividedSteps(

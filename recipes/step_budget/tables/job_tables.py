@@ -9,16 +9,15 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.critical_path.job.meetings import Job
+from nsys_llm.critical_path.job.sums import Charged
+from nsys_llm.critical_path.job.walk import NO_RANK, JobWalk
 from nsys_llm.critical_path.path.blocks import HOST, Charge
 from nsys_llm.critical_path.path.classes import CLASS_NAMES, EDGE_NAMES, WAIT_FOR_RANK
+from nsys_llm.critical_path.rank.rank import BudgetRows
 from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
-
-from .job import Job
-from .job_sums import Charged
-from .job_walk import NO_RANK, JobWalk
-from .meetings import RankRows
 
 #: Rows of a path that are listed one by one; of a longer path, stretches of one class that follow
 #: each other on one rank are one row.
@@ -36,7 +35,7 @@ class JobPaths:
         zero_ns: The common clock when the first rank's profile began.
     """
 
-    rows: RankRows
+    rows: BudgetRows
     job: Job
     walks: Sequence[JobWalk]
     charged: Charged
@@ -75,7 +74,7 @@ def job_columns(paths: JobPaths) -> Columns:
     }
 
 
-def _places(rows: RankRows, job: Job, there: Any) -> tuple[Any, Any]:
+def _places(rows: BudgetRows, job: Job, there: Any) -> tuple[Any, Any]:
     ranks, devices = [], []
     for place, index, known in zip(
         job.end_rank.tolist(), job.end_device.tolist(), there.tolist(), strict=True

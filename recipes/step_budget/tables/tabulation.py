@@ -1,4 +1,4 @@
-"""Tables of step_budget of merged facts."""
+"""Tables of step_budget out of the merged partial."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.critical_path.job.meetings import Job as JobSteps
+from nsys_llm.critical_path.job.meetings import Meetings, job_steps, meet
+from nsys_llm.critical_path.job.sums import add_up
+from nsys_llm.critical_path.job.walk import follow_job, step_walks
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.rank.rank import BudgetRows
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.known.job import Job
 from nsys_llm.report.columns import Columns
@@ -16,12 +21,7 @@ from nsys_llm.report.outputs import Cells
 from .ceilings import ceiling_rows
 from .device_steps import DividedSteps, device_columns, device_steps
 from .host_states import host_state_rows
-from .job import Job as JobSteps
-from .job import job_steps
-from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, statistics
-from .job_walk import follow_job, step_walks
-from .meetings import Meetings, RankRows, meet
 from .what_if import replay_rows, unanswered
 from .when import when_tables
 
@@ -52,7 +52,7 @@ def tabulate(job: Job) -> dict[str, Cells]:
 
 
 def _of_job(
-    rows: RankRows,
+    rows: BudgetRows,
     meetings: Meetings,
     job: JobSteps | None,
     verdicts: Sequence[RankVerdict],
@@ -83,7 +83,7 @@ def _of_job(
 
 
 def _edge_columns(
-    rows: RankRows, meetings: Meetings, reason: str | None, lost: str | None
+    rows: BudgetRows, meetings: Meetings, reason: str | None, lost: str | None
 ) -> Columns:
     return {
         "rank": [rank.number for rank, _ in rows],

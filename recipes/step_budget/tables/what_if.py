@@ -7,8 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.critical_path.job.meetings import Meetings
+from nsys_llm.critical_path.job.replay import JobReplays, late_ranks, new_path, replays
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
-from nsys_llm.critical_path.rank.replay import USUAL
+from nsys_llm.critical_path.rank.rank import BudgetRows
+from nsys_llm.critical_path.replay.condensed import USUAL
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.what_if import (
     CATEGORY,
@@ -27,8 +30,6 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.prices.replays import MOST_RESIDUAL_PCT
 
 from .job_tables import JobPaths
-from .meetings import Meetings, RankRows
-from .replay import JobReplays, late_ranks, new_path, replays
 
 #: Classes of a path in which a call waits, and in which the host works.
 _WAITING: Final = tuple(map(CLASS_NAMES.index, ("sync_latency", "host_sync")))
@@ -127,7 +128,7 @@ def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[ReplayChan
     return tried
 
 
-def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[ReplayChange]:
+def _of_verdicts(rows: BudgetRows, verdicts: Sequence[RankVerdict]) -> list[ReplayChange]:
     """Return the ranks and machines that stand out as they would be like the others.
 
     Of many those for which the others wait most.

@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
-
-import pandas as pd
 
 from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
 from nsys_llm.report.answers import first_words, nothing_ran
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.rank_findings import rank_findings
-from nsys_llm.report.records import Tables, records
+from nsys_llm.report.records import Tables, percent, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted, ranks_words, shortened
 
-from ..tables import shown
-from .bursts import burst_findings
-from .collectives import (
-    Wait,
-    collective_waits,
-    remarks_on_collectives,
-    wait_findings,
-)
-from .kernels import SlowLaunches, slow_launches, tail_findings
-from .members import named_gpus, sure_members, waited_for
+from ..tables.medians import LEAST_PCT as LEAST_SHOWN_PCT
+from ..tables.medians import REST
+from .collectives import remarks_on_collectives, wait_findings
+from .kernels import SlowLaunches, burst_findings, gpus_of, slow_launches, tail_findings
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
 _FEW_PCT: Final = 50.0
-#: Ranks that a sentence lists.
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What the tables say, before it is put into words.
-
-    Attributes:
-        members: Rows of stragglers to judge by, see `sure_members`.
-        named: GPUs that have a verdict.
-        waits: Longest waits for nobody's fault, the largest gain first.
-        slow: Configurations with slow launches, likewise; not those of named GPUs.
-    """
-
-    walls: Walls
-    members: pd.DataFrame
-    named: frozenset[Gpu]
-    waits: list[Wait]
-    slow: list[SlowLaunches]
-
-
-def _judged(tables: Tables) -> Judged:
-    walls = Walls(tables)
-    members, named = sure_members(tables), named_gpus(tables)
-    waits = collective_waits(tables, walls, members, named | waited_for(tables))
-    return Judged(walls, members, named, waits, slow_launches(tables, walls, named))
 
 
 def answer(tables: Tables) -> str:
@@ -62,97 +27,82 @@ def answer(tables: Tables) -> str:
     launches_n = int(tables["tails"]["launches_n"].sum())
     if not launches_n:
         return nothing_ran(tables, "No kernel starts")
-    judged = _judged(tables)
-    return " ".join(part for part in (first_words(tables), _slow(judged)) if part)
+    named = _named(tables)
+    slow = _slow(slow_launches(tables, Walls(tables), named), is_rest=bool(named))
+    return " ".join(part for part in (first_words(tables), slow) if part)
 
 
-def _slow(judged: Judged) -> str:
+def _slow(slow: list[SlowLaunches], *, is_rest: bool) -> str:
     """Return what launches over twice their median cost, of the configuration that loses most.
 
     Those of stragglers are not among them: the clauses about these say what they cost.
     """
-    where = "On ranks without a verdict, " if judged.named else ""
-    if not judged.slow:
-        return _sentence(
-            f"{where}no compute kernel takes more than twice its median in any launch, apart from "
-            "first launches and kernels with two typical durations."
+    if slow and slow[0].share_pct >= LEAST_PCT:
+        return f"Launches over twice their median take {_most(slow[0])}"
+    words = (
+        "no compute kernel takes more than twice its median in any launch, apart from first "
+        "launches and kernels with two typical durations."
+    )
+    if slow:
+        words = (
+            f"slow launches cost less than {LEAST_PCT:g} % of a GPU in every kernel: the most is "
+            f"{_most(slow[0])}"
         )
-    worst = judged.slow[0]
-    name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]
-    most = f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
-    if worst.share_pct < LEAST_PCT:
-        return _sentence(
-            f"{where}slow launches cost less than {LEAST_PCT:g} % of a GPU in every kernel: the "
-            f"most is {most}"
-        )
-    return f"Launches over twice their median take {most}"
-
-
-def _sentence(words: str) -> str:
+    words = f"on ranks without a verdict, {words}" if is_rest else words
     return f"{words[0].upper()}{words[1:]}"
+
+
+def _most(worst: SlowLaunches) -> str:
+    name = quoted(shortened(str(worst.row["name"])))
+    return f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {worst.row['rank']}."
 
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order; a rank stands in one of them."""
-    judged = _judged(tables)
+    walls, named = Walls(tables), _named(tables)
     return [
         *rank_findings(tables),
-        *wait_findings(judged.waits),
-        *burst_findings(tables, judged.named),
-        *tail_findings(tables, judged.slow),
+        *wait_findings(tables, walls, named),
+        *burst_findings(tables, named),
+        *tail_findings(tables, slow_launches(tables, walls, named)),
         *remarks_on_collectives(tables),
     ]
 
 
+def _named(tables: Tables) -> frozenset[Gpu]:
+    """Return the GPUs that have a verdict, and for which others may wait."""
+    rows = tables["rank_verdicts"]
+    return gpus_of(rows[rows["verdict"].notna() & (rows[["about_ns", "bound_ns"]].max(axis=1) > 0)])
+
+
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [
-        *_few_launches(tables["tails"]),
-        *_many_configurations(tables["tails"]),
-        *_no_steps(tables["tail_ranks"]),
-        *_stages(tables["rank_verdicts"]),
-    ]
-
-
-def _few_launches(tails: pd.DataFrame) -> list[str]:
-    few = (tails["launches_n"] < LEAST_VALUES_OF_A_TAIL) & (tails["name"] != shown.REST)
-    total_ns = int(tails["total_ns"].sum())
-    few_pct = 100.0 * int(tails.loc[few, "total_ns"].sum()) / total_ns if total_ns else 0.0
-    if few_pct < _FEW_PCT:
-        return []
-    return [
-        f"{counted(int(few.sum()), 'configuration')} with {format_percent(few_pct)} of the kernel "
-        f"time {'has' if int(few.sum()) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
-        "launches: their 99th percentile is practically their longest launch."
-    ]
-
-
-def _many_configurations(tails: pd.DataFrame) -> list[str]:
-    return [
-        f"{row['config']} with less than {shown.LEAST_PCT} % of the kernel time of every rank "
+    tails, ranks, verdicts = (tables[name] for name in ("tails", "tail_ranks", "rank_verdicts"))
+    few = tails[(tails["launches_n"] < LEAST_VALUES_OF_A_TAIL) & (tails["name"] != REST)]
+    few_pct = percent(int(few["total_ns"].sum()), int(tails["total_ns"].sum()))
+    notes = []
+    if few_pct >= _FEW_PCT:
+        notes.append(
+            f"{counted(len(few), 'configuration')} with {format_percent(few_pct)} of the kernel "
+            f"time {'has' if len(few) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
+            "launches: their 99th percentile is practically their longest launch."
+        )
+    notes += [
+        f"{row['config']} with less than {LEAST_SHOWN_PCT} % of the kernel time of every rank "
         f"each, and without much in slow launches, take {format_percent(row['total_pct'])} "
-        f"together: one row of `tails`, {quoted(shown.REST)}, has their sums."
-        for row in records(tails[tails["name"] == shown.REST])
+        f"together: one row of `tails`, {quoted(REST)}, has their sums."
+        for row in records(tails[tails["name"] == REST])
     ]
-
-
-def _no_steps(ranks: pd.DataFrame) -> list[str]:
-    without = ranks.loc[ranks["steps_n"].isna(), "rank"].nunique()
-    if not without:
-        return []
-    return [
-        f"No NVTX range repeats on {counted(int(without), 'rank')}, so the end of warm-up is "
-        "unknown: the first two launches of each configuration count as warm-up there. "
-        f"{quoted('--step RANGE')} names the steps."
-    ]
-
-
-def _stages(verdicts: pd.DataFrame) -> list[str]:
-    staged = verdicts.loc[verdicts["stage"].notna(), "rank"]
-    if staged.empty:
-        return []
-    ranks = ranks_words(sorted(set(staged))).capitalize()
-    return [
-        f"{ranks} are stages of a pipeline, which wait for each other by schedule: none is "
-        "late for that. `comm_stats` says what the schedule costs."
-    ]
+    if without_n := int(ranks.loc[ranks["steps_n"].isna(), "rank"].nunique()):
+        notes.append(
+            f"No NVTX range repeats on {counted(without_n, 'rank')}, so the end of warm-up is "
+            "unknown: the first two launches of each configuration count as warm-up there. "
+            f"{quoted('--step RANGE')} names the steps."
+        )
+    if staged := set(verdicts.loc[verdicts["stage"].notna(), "rank"]):
+        notes.append(
+            f"{ranks_words(sorted(staged)).capitalize()} are stages of a pipeline, which wait for "
+            "each other by schedule: none is late for that. `comm_stats` says what the schedule "
+            "costs."
+        )
+    return notes

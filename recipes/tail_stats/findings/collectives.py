@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -18,7 +17,7 @@ from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, EXPERTS, WAITING
 
-from .members import gpu_of
+from .kernels import gpu_of, gpus_of
 from .texts import FAST, LEFT_OUT_NS, MOST, RULES, SAME, UNMATCHED_PCT
 
 _MEMBER: Final = ("communicator", "rank", "device_id")
@@ -42,90 +41,92 @@ class Wait:
     """The rank that waits longest in the collectives of one communicator.
 
     Attributes:
-        worst: That of the other rank which caused most of the waiting.
+        worst: The row of the other rank which caused most of the waiting.
         waiting_ns: Its waiting, the profiler's part left out.
+        exposed_ns: What of that nothing computes beside; `share_pct` in percent of its span.
         reason: What most of it is for: others, or uneven experts; a detail of the wall.
-        exposed_ns: What of that nothing computes beside.
-        share_pct: That, in percent of its span.
     """
 
-    tables: Tables
     row: Record
     worst: Record
     waiting_ns: int
-    reason: str
-    exposed_ns: int
     share_pct: float
-    collectives: str
+    exposed_ns: int
+    reason: str
 
 
-def collective_waits(
-    tables: Tables, walls: Walls, members: pd.DataFrame, late: Collection[Gpu]
-) -> list[Wait]:
+def wait_findings(tables: Tables, walls: Walls, named: frozenset[Gpu]) -> list[Finding]:
     """Return the longest waits that no rank is to blame for, the largest gain first.
 
     Args:
-        members: Rows of stragglers, see `sure_members`.
-        late: GPUs that have a verdict, and stages; who meets them waits for them.
+        named: GPUs that have a verdict, for which others may wait.
     """
-    waits = [
-        wait
-        for _, group in members.groupby("communicator", sort=True)
-        if not {gpu_of(row) for row in records(group)} & set(late)
-        for wait in _longest(tables, walls, records(group))
-    ]
-    return sorted(waits, key=lambda wait: -wait.share_pct)
+    verdicts = tables["rank_verdicts"]
+    # Who meets these waits by schedule, or for the profiler.
+    late = gpus_of(verdicts[verdicts["stage"].notna() | (verdicts["verdict"] == "profiler")])
+    waits: list[Wait] = []
+    for _, group in _sure_members(tables).groupby("communicator", sort=True):
+        if not gpus_of(group) & (named | late):
+            members = records(group)
+            every = (_wait(walls, row, members) for row in members)
+            waits += sorted(filter(None, every), key=lambda wait: -wait.share_pct)[:1]
+    waits.sort(key=lambda wait: -wait.share_pct)
+    return [_waiting(tables, wait) for wait in waits[:MOST]]
 
 
-def _longest(tables: Tables, walls: Walls, members: list[Record]) -> list[Wait]:
-    """Return the longest wait in one communicator, where clocks let one know."""
-    doubt_ns = int(members[0]["collectives_n"]) * int(members[0]["residual_ns"])
-    waits = []
-    for row in members:
-        waiting_ns = int(row["suffered_wait_ns"]) - int(row["suffered_profiler_ns"])
-        if waiting_ns > 2 * doubt_ns:
-            others = [item for item in members if item is not row]
-            worst = max(others, key=lambda member: member["caused_wait_ns"])
-            exposed_ns, reason = max(
-                (min(waiting_ns, walls.detail_ns(gpu_of(row), COMMUNICATION, name)), name)
-                for name in (WAITING, EXPERTS)
-            )
-            share_pct = 100.0 * exposed_ns / max(walls.span_ns(*gpu_of(row)), 1)
-            called = _called(tables, row)
-            told = waiting_ns, reason, exposed_ns, share_pct, called
-            waits.append(Wait(tables, row, worst, *told))
-    return sorted(waits, key=lambda wait: -wait.share_pct)[:1]
+def _sure_members(tables: Tables) -> pd.DataFrame:
+    """Return the rows of stragglers whose collectives surely belong together.
+
+    Those of pipelines are left out: there, coming last blames nobody. So are communicators most of
+    whose time was matched with low confidence.
+    """
+    every = tables["communicators"]
+    every = every[~every["staged"]]
+    sure = every["confidence"] != LOW_CONFIDENCE
+    by_name = every["total_ns"].where(sure, 0).groupby(every["communicator"]).sum()
+    total_ns = every["total_ns"].groupby(every["communicator"]).sum()
+    reported = 2 * by_name >= total_ns
+    ranks = tables["stragglers"]
+    return ranks[ranks["communicator"].isin(reported[reported].index)]
 
 
-def _called(tables: Tables, row: Record) -> str:
+def _wait(walls: Walls, row: Record, members: list[Record]) -> Wait | None:
+    """Return how long a rank waits in one communicator; None where clocks do not let one know."""
+    waiting_ns = int(row["suffered_wait_ns"]) - int(row["suffered_profiler_ns"])
+    if waiting_ns <= 2 * int(row["collectives_n"]) * int(row["residual_ns"]):
+        return None
+    others = (item for item in members if item is not row)
+    worst = max(others, key=lambda member: member["caused_wait_ns"])
+    exposed_ns, reason = max(
+        (min(waiting_ns, walls.detail_ns(gpu_of(row), COMMUNICATION, name)), name)
+        for name in (WAITING, EXPERTS)
+    )
+    share_pct = 100.0 * exposed_ns / max(walls.span_ns(*gpu_of(row)), 1)
+    return Wait(row, worst, waiting_ns, share_pct, exposed_ns, reason)
+
+
+def _waiting(tables: Tables, wait: Wait) -> Finding:
+    row, worst, (rank, device_id) = wait.row, wait.worst, gpu_of(wait.row)
     sequences = tables["communicators"]
     rows = sequences[sequences["communicator"] == row["communicator"]]
     operations = set(rows.loc[rows["collectives_n"] > 0, "operation"])
     operation = operations.pop() if len(operations) == 1 else _COLLECTIVES
-    return _PLURALS.get(operation, _COLLECTIVES)
-
-
-def wait_findings(waits: list[Wait]) -> list[Finding]:
-    """Return findings on the longest of them."""
-    return [_waiting(wait) for wait in waits[:MOST]]
-
-
-def _waiting(wait: Wait) -> Finding:
-    row, worst, (rank, device_id) = wait.row, wait.worst, gpu_of(wait.row)
-    member = {name: row[name] for name in _MEMBER}
-    of = partial(claim, wait.tables, **member)
+    of = partial(claim, tables, **{name: row[name] for name in _MEMBER})
     return RULES["collective_waits"].finding(
         cause=Cause("waiting", note=row["communicator"]),
         change=Change("unknown", time_ns=wait.exposed_ns, wall_classes=(COMMUNICATION,)),
-        case=_case(wait),
-        fields={"operations": wait.collectives, "last": str(worst["rank"])},
+        case=_case(tables, wait),
+        fields={
+            "operations": _PLURALS.get(operation, _COLLECTIVES),
+            "last": str(worst["rank"]),
+        },
         evidence=(
             of("waiting_ns", "stragglers", "suffered_wait_ns-suffered_profiler_ns"),
             of("waited_n", "stragglers", "collectives_n"),
             *cells("stragglers", row, _MEMBER, ("suffered_profiler_ns",)),
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n")),
             claim(
-                *(wait.tables, "more_pct", "rank_verdicts", "more_pct", "cell"),
+                *(tables, "more_pct", "rank_verdicts", "more_pct", "cell"),
                 rank=rank,
                 device_id=device_id,
             ),
@@ -136,11 +137,11 @@ def _waiting(wait: Wait) -> Finding:
     )
 
 
-def _case(wait: Wait) -> str | None:
+def _case(tables: Tables, wait: Wait) -> str | None:
     """Return why it waits, where that does not vary; None where it does."""
     if wait.reason == EXPERTS:
         return EXPERTS
-    verdicts = wait.tables["rank_verdicts"]
+    verdicts = tables["rank_verdicts"]
     rank, device_id = gpu_of(wait.row)
     its = verdicts[(verdicts["rank"] == rank) & (verdicts["device_id"] == device_id)]
     is_fast = (its["reason"] == SMALL) & (its["chance"] < ALPHA) & (its["more_pct"] < -_FAST_PCT)

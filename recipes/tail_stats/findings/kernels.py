@@ -1,6 +1,7 @@
 """Findings on kernels some of whose launches take over twice the median of their configuration.
 
-Reads finished tables only. Communication is left out: it is long because it waits for other ranks.
+Or that come together (table outlier_clusters). Communication is left out: it is long because it
+waits for other ranks.
 """
 
 from __future__ import annotations
@@ -11,26 +12,39 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+import pandas as pd
+
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
-from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.cuda_codes import MIGRATION
 from nsys_llm.taxonomy.names import normalize_range
-from nsys_llm.view.text import shortened
+from nsys_llm.view.text import counted, shortened
 
 from ..tables.outliers import PAGES
-from .members import gpu_of
 from .texts import MOST, RULES
 
+_BURST: Final = ("rank", "device_id", "ranks", "window_start_ns")
+_SIZES: Final = ("outliers_n", "ranks_n", "expected", "kernels_n", "excess_ns", "window_end_ns")
 _PLACE: Final = ("rank", "device_id", "name", "config")
 _TIMES: Final = ("outliers_n", "launches_n", "all_p50_ns", "p99_ns", "max_ns")
 #: Rows of rank_tails that are looked at, those with most time in slow launches.
 _LOOKED_AT: Final = 200
 #: Share of their time beyond the median from which slow launches are those of bursts.
 _MOST_PCT: Final = 50.0
+
+
+def gpu_of(row: Record) -> Gpu:
+    """Return rank and device of a row."""
+    return int(row["rank"]), int(row["device_id"])
+
+
+def gpus_of(rows: pd.DataFrame) -> frozenset[Gpu]:
+    """Return those of all rows of a table."""
+    return frozenset(zip(rows["rank"].tolist(), rows["device_id"].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,7 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     row = slow.row
     listed = _listed(tables, row)
     rule, place = RULES["slow_launches"], {name: row[name] for name in _PLACE}
+    longest = (launch for launch in listed if launch["start_ns"] == row["longest_start_ns"])
     unmarked = bool(listed) and all(launch["range"] is None for launch in listed)
     return rule.finding(
         cause=Cause("kernels", row["rank"], row["device_id"], row["name"]),
@@ -121,15 +136,9 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
         name=row["name"],
         window_ns=(row["longest_start_ns"], row["longest_start_ns"] + row["max_ns"]),
         record=rule.record if unmarked else None,
-        ncu=_ncu(row, listed),
+        ncu=next((launch["ncu"] for launch in longest), None),
         impact_ns=round(slow.lost_ns),
     )
-
-
-def _ncu(row: Record, listed: Sequence[Record]) -> str | None:
-    """Return the command that profiles the longest launch, where it is listed."""
-    longest = (launch for launch in listed if launch["start_ns"] == row["longest_start_ns"])
-    return next((launch["ncu"] for launch in longest), None)
 
 
 def worst_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:
@@ -137,26 +146,16 @@ def worst_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | 
 
     None where steps are not known. What is not listed takes less.
     """
-    step_ns = _worst_step_ns(tables, *gpu_of(row))
-    if step_ns is None:
+    steps = [step for step in records(tables["tail_ranks"]) if gpu_of(step) == gpu_of(row)]
+    if not steps or steps[0]["worst_step_start_ns"] is None:
         return None
+    start_ns, end_ns = steps[0]["worst_step_start_ns"], steps[0]["worst_step_end_ns"]
     beyond_ns = sum(
         launch["excess_ns"]
         for launch in listed
-        if step_ns[0] <= launch["start_ns"] < step_ns[1] and launch["state"] != "first"
+        if start_ns <= launch["start_ns"] < end_ns and launch["state"] != "first"
     )
-    return min(100.0 * beyond_ns / (step_ns[1] - step_ns[0]), 100.0)
-
-
-def _worst_step_ns(tables: Tables, rank: int, device_id: int) -> tuple[int, int] | None:
-    """Return where the longest step of a GPU is; None where that is not known."""
-    ranks = tables["tail_ranks"]
-    rows = ranks[(ranks["rank"] == rank) & (ranks["device_id"] == device_id)]
-    rows = rows[rows["worst_step_start_ns"].notna()]
-    if rows.empty:
-        return None
-    row = rows.iloc[0]
-    return int(row["worst_step_start_ns"]), int(row["worst_step_end_ns"])
+    return min(100.0 * beyond_ns / (end_ns - start_ns), 100.0)
 
 
 def _context(listed: Sequence[Record]) -> dict[str, Any]:
@@ -199,3 +198,65 @@ def _listed(tables: Tables, row: Record) -> list[Record]:
     for name in _PLACE:
         chosen &= frame[name] == row[name]
     return records(frame[chosen])
+
+
+def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
+    """Return one finding a GPU and set of ranks, about the costliest of its bursts.
+
+    Args:
+        named: GPUs that other findings are about.
+    """
+    rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
+    by_place = grouped(rows, "ranks", "rank", "device_id")
+    found = [_burst(tables, alike) for alike in by_place.values()]
+    return sorted(found, key=lambda finding: -finding.impact_ns)[:MOST]
+
+
+def _burst(tables: Tables, rows: Sequence[Record]) -> Finding:
+    """Return the finding on bursts of the same GPU, the costliest first."""
+    row, more_n = rows[0], len(rows) - 1
+    rank, device_id = gpu_of(row)
+    lost_ns = sum(item["excess_ns"] for item in rows)
+    alone = row["ranks_n"] == 1
+    return RULES["outlier_cluster"].finding(
+        cause=Cause("kernels", rank, device_id, row["name"]),
+        change=Change(
+            "launches",
+            row["name"],
+            time_ns=lost_ns,
+            worst_pct=worst_pct(tables, row, _of_burst(tables, row)),
+        ),
+        fields={
+            "where": f"rank {rank}" if alone else counted(row["ranks_n"], "rank"),
+            "more": f"the largest of {more_n + 1}" if more_n else "",
+            "together": "" if alone else row["ranks"],
+            "kernel": shortened(row["name"]),
+            "likely_cause": row["likely_cause"],
+            "lost_ns": lost_ns,
+        },
+        case="beside" if row["likely_cause"].startswith("shared") else None,
+        evidence=(
+            *cells("outlier_clusters", row, _BURST, _SIZES),
+            claim(
+                *(tables, "lasting_ns", "outlier_clusters", "window_end_ns-window_start_ns"),
+                **{name: row[name] for name in _BURST},
+            ),
+            claim(
+                *(tables, "bursts_n", "outlier_clusters", "rank", "count"),
+                **{name: row[name] for name in ("rank", "device_id", "ranks")},
+            ),
+        ),
+        rank=rank,
+        device_id=device_id,
+        name=row["name"],
+        window_ns=window_of(row, "window_start_ns", "window_end_ns"),
+        impact_ns=lost_ns,
+    )
+
+
+def _of_burst(tables: Tables, row: Record) -> list[Record]:
+    """Return the listed outliers of a burst on its GPU."""
+    frame = tables["outliers"]
+    of_gpu = (frame["rank"] == row["rank"]) & (frame["device_id"] == row["device_id"])
+    within = frame["start_ns"].between(row["window_start_ns"], row["window_end_ns"])
+    return records(frame[of_gpu & within & ~frame["communication"].astype(bool)])

@@ -1,7 +1,11 @@
-"""Tables of collectives: sequences by communicator, single collectives, coverage, clocks."""
+"""Tables of collectives: by communicator, single ones, who made whom wait, coverage, clocks.
+
+Who is late beyond chance is in `rank_verdicts`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -9,17 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.job.collectives.matched import (
-    Device,
-    MatchedCollectives,
-    Sequenced,
-    communicator,
-)
+from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.job.collectives.profiler import profiler_waits_ns, without_profiler
 from nsys_llm.job.collectives.stages import find_stages
+from nsys_llm.job.collectives.waits import Waits, collective_waits, member_waits
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, percent
+from nsys_llm.numeric.stacking import stacked
+from nsys_llm.report.columns import Columns, of_rank, percent, taken
 from nsys_llm.trace.identity import RankKey
 
 #: Whether collectives wait or transfer, and what cannot be told: the four classes that
@@ -33,41 +34,110 @@ INCONCLUSIVE: Final = "inconclusive"
 SKEW_PCT: Final = 60
 TRANSFER_PCT: Final = 40
 
+#: How late each member came to the collectives of each sequence because of the profiler, see
+#: `nsys_llm.job.collectives.profiler.delays_ns`.
+Delays = Sequence[tuple[IntArray, ...]]
 
-def sequence_rows(collectives: MatchedCollectives) -> list[dict[str, Any]]:
+
+def sequence_columns(collectives: MatchedCollectives) -> Columns:
     """Return one row a sequence of collectives that at least two ranks have."""
-    stages = find_stages(collectives)
-    return [
-        {
-            **_sequence(number, sequence, collectives),
-            "staged": id(sequence) in stages.staged | stages.closing,
-        }
-        for number, sequence in enumerate(collectives.sequences)
-    ]
+    every, stages = collectives.sequences, find_stages(collectives)
+    ranks_n = np.array([len(sequence.owners) for sequence in every], dtype=np.int64)
+    residual_ns = np.array([sequence.residual_ns for sequence in every], dtype=np.int64)
+    sums = [
+        [int(ns[waits.met].sum()) for ns in (waits.met, waits.total_ns, waits.wait_ns,
+                                             waits.transfer_ns)]
+        for waits in (sequence.waits for sequence in every)
+    ]  # fmt: skip
+    met_n, total_ns, wait_ns, transfer_ns = np.array(sums, dtype=np.int64).reshape(-1, 4).T
+    doubt_ns = met_n * (ranks_n - 1) * residual_ns
+    return {
+        "sequence_id": np.arange(len(every)),
+        "communicator": [communicator(collectives.devices, sequence.owners) for sequence in every],
+        **{
+            name: [getattr(sequence, name) for sequence in every]
+            for name in ("operation", "kernel", "confidence")
+        },
+        "ranks_n": ranks_n,
+        "collectives_n": [len(sequence) for sequence in every],
+        "overlap_n": met_n,
+        "class": classes(wait_ns, total_ns, doubt_ns, met_n > 0),
+        "total_ns": total_ns,
+        "wait_ns": wait_ns,
+        "wait_pct": percent(wait_ns, total_ns),
+        "transfer_ns": transfer_ns,
+        "transfer_rank_ns": transfer_ns * ranks_n,
+        "end_skew_ns": total_ns - wait_ns - transfer_ns * ranks_n,
+        "residual_ns": residual_ns,
+        "staged": [id(sequence) in stages.staged | stages.closing for sequence in every],
+    }
 
 
-def collective_columns(
-    collectives: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
-) -> Columns:
+def collective_columns(collectives: MatchedCollectives, delays: Delays) -> Columns:
     """Return one row a collective that all ranks of its communicator have, in order of time.
 
-    Args:
-        delays: See `nsys_llm.job.collectives.profiler.delays_ns`.
+    What needs an instant at which all are in it is null without one.
     """
-    parts = [
-        _collectives(number, sequence, collectives, late)
-        for number, (sequence, late) in enumerate(zip(collectives.sequences, delays, strict=True))
-    ]
-    if not parts:
+    every = collectives.sequences
+    if not every:
         return {}
-    columns = {name: _together([part[name] for part in parts]) for name in parts[0]}
-    order = np.lexsort((columns["sequence_id"], columns["first_start_ns"]))
-    return {name: values[order] for name, values in columns.items()}
+    sizes = [len(sequence) for sequence in every]
+    waits = stacked(Waits, [sequence.waits for sequence in every])
+    ranks_n = np.repeat([len(sequence.owners) for sequence in every], sizes)
+    doubt_ns = (ranks_n - 1) * np.repeat([sequence.residual_ns for sequence in every], sizes)
+    profiler_ns = [
+        profiler_waits_ns(
+            item.waits, without_profiler(item.waits, item.start_ns, item.end_ns, late)[0]
+        )
+        for item, late in zip(every, delays, strict=True)
+    ]
+    late = joined([np.array(sequence.owners)[sequence.waits.late] for sequence in every])
+    names = [communicator(collectives.devices, sequence.owners) for sequence in every]
+    operations = [sequence.operation for sequence in every]
+    transfer_rank_ns = waits.transfer_ns * ranks_n
+    columns: Columns = {
+        "sequence_id": np.repeat(np.arange(len(every)), sizes),
+        "communicator": np.repeat(np.array(names, dtype=object), sizes),
+        "operation": np.repeat(np.array(operations, dtype=object), sizes),
+        "ordinal": joined([np.arange(n) for n in sizes]),
+        "ranks_n": ranks_n,
+        "overlap": waits.met,
+        "class": classes(waits.wait_ns, waits.total_ns, doubt_ns, waits.met),
+        "first_start_ns": waits.first_start_ns,
+        "last_start_ns": waits.last_start_ns,
+        "first_end_ns": waits.first_end_ns,
+        "last_end_ns": waits.last_end_ns,
+        "total_ns": waits.total_ns,
+    }
+    of_met = {
+        "wait_ns": waits.wait_ns,
+        "profiler_ns": joined(profiler_ns),
+        "late_by_ns": waits.late_by_ns,
+        "transfer_ns": waits.transfer_ns,
+        "transfer_rank_ns": transfer_rank_ns,
+        "end_skew_ns": waits.total_ns - waits.wait_ns - transfer_rank_ns,
+    }
+    of_late = {
+        "late_rank": np.array([item.rank.number or 0 for item in collectives.devices])[late],
+        "late_device_id": np.array([item.device_id for item in collectives.devices])[late],
+        "late_start_ns": joined([_own_starts(sequence) for sequence in every]),
+    }
+    in_step = ~waits.met | (waits.wait_ns == 0)
+    for some, null in ((of_met, ~waits.met), (of_late, in_step)):
+        columns |= {
+            name: pd.arrays.IntegerArray(values.astype(np.int64), null.copy())
+            for name, values in some.items()
+        }
+    return taken(columns, np.lexsort((columns["sequence_id"], columns["first_start_ns"])))
 
 
 def coverage_rows(collectives: MatchedCollectives) -> list[dict[str, Any]]:
     """Return one row a device and operation: matched + cut + unmatched + over limit = all."""
-    matched_n, cut_n = _by_device_and_operation(collectives)
+    matched_n, cut_n = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
+    for sequence in collectives.sequences:
+        for owner, n in zip(sequence.owners, sequence.matched.cut_n, strict=True):
+            matched_n[owner, sequence.operation] += len(sequence)
+            cut_n[owner, sequence.operation] += n
     rows = []
     for place, device in enumerate(collectives.devices):
         for operation in sorted({lane.operation for lane in device.lanes}):
@@ -75,12 +145,10 @@ def coverage_rows(collectives: MatchedCollectives) -> list[dict[str, Any]]:
             over_n = sum(lane.over_limit_n for lane in lanes)
             clipped_n = sum(lane.cut_n for lane in lanes)
             sent_n = sum(lane.start_ns.size for lane in lanes)
-            matched = matched_n.get((place, operation), 0)
-            cut = cut_n.get((place, operation), 0)
+            matched, cut = matched_n[place, operation], cut_n[place, operation]
             rows.append(
                 {
-                    "rank": device.rank.number,
-                    "file": device.rank.file,
+                    **of_rank(device.rank),
                     "device_id": device.device_id,
                     "operation": operation,
                     "kernels_n": sent_n + clipped_n + over_n,
@@ -101,10 +169,10 @@ def clock_columns(collectives: MatchedCollectives) -> Columns:
         clock: rank for rank, clock in reversed([(d.rank.number, d.clock) for d in devices])
     }
     clocks = [collectives.clocks[device.clock] for device in devices]
-    recorded, left_out = collectives.recorded_ns, dict.fromkeys(map(_key, devices), 0)
+    recorded, left_out = collectives.recorded_ns, Counter[RankKey]()
     for sequence in collectives.sequences:
         for owner, left_ns in zip(sequence.owners, sequence.left_out_ns, strict=True):
-            left_out[_key(collectives.devices[owner])] += left_ns
+            left_out[collectives.devices[owner].rank.key] += left_ns
     first_ns: dict[int, int] = {}
     for clock, at_ns in recorded.items():
         root = collectives.clocks[clock].root
@@ -122,81 +190,65 @@ def clock_columns(collectives: MatchedCollectives) -> Columns:
             recorded[device.clock] - first_ns[fit.root] if device.clock in recorded else None
             for device, fit in zip(devices, clocks, strict=True)
         ],
-        "left_out_ns": [left_out[_key(device)] for device in devices],
+        "left_out_ns": [left_out[device.rank.key] for device in devices],
     }
 
 
-def _key(device: Device) -> RankKey:
-    return device.rank.key
+def straggler_rows(collectives: MatchedCollectives, delays: Delays) -> list[dict[str, Any]]:
+    """Return one row a device and communicator: what it caused and what it suffered."""
+    by_owners: dict[tuple[int, ...], list[tuple[Sequenced, tuple[IntArray, ...]]]] = {}
+    for sequence, late in zip(collectives.sequences, delays, strict=True):
+        if len(sequence):
+            by_owners.setdefault(sequence.owners, []).append((sequence, late))
+    rows = [row for owners in sorted(by_owners) for row in _members(by_owners[owners], collectives)]
+    rows.sort(key=lambda row: (-row["caused_wait_ns"], row["communicator"], row["rank"]))
+    return rows
 
 
-def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives) -> dict[str, Any]:
-    waits, ranks_n = sequence.waits, len(sequence.owners)
-    met = waits.met
-    total_ns, wait_ns = int(waits.total_ns[met].sum()), int(waits.wait_ns[met].sum())
-    transfer_ns = int(waits.transfer_ns[met].sum())
-    met_n = int(met.sum())
-    doubt_ns = met_n * (ranks_n - 1) * sequence.residual_ns
-    wait, total, doubt = (np.array([value]) for value in (wait_ns, total_ns, doubt_ns))
-    return {
-        "sequence_id": number,
-        "communicator": communicator(collectives.devices, sequence.owners),
-        "operation": sequence.operation,
-        "kernel": sequence.kernel,
-        "ranks_n": ranks_n,
-        "collectives_n": len(sequence),
-        "overlap_n": met_n,
-        "confidence": sequence.confidence,
-        "class": str(classes(wait, total, doubt, np.array([met_n > 0]))[0]),
-        "total_ns": total_ns,
-        "wait_ns": wait_ns,
-        "wait_pct": float(percent(wait, total_ns)[0]),
-        "transfer_ns": transfer_ns,
-        "transfer_rank_ns": transfer_ns * ranks_n,
-        "end_skew_ns": total_ns - wait_ns - transfer_ns * ranks_n,
-        "residual_ns": sequence.residual_ns,
-    }
-
-
-def _collectives(
-    number: int, sequence: Sequenced, collectives: MatchedCollectives, late_ns: Sequence[IntArray]
-) -> Columns:
-    """Return the collectives of one sequence; what needs an overlap is null without one."""
-    waits, ranks_n, n = sequence.waits, len(sequence.owners), len(sequence)
-    late, unmet = waits.late, ~waits.met
-    rank = np.array([collectives.devices[owner].rank.number or 0 for owner in sequence.owners])[
-        late
-    ]
-    device = np.array([collectives.devices[owner].device_id for owner in sequence.owners])[late]
-    net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
-    doubt = np.full(n, (ranks_n - 1) * sequence.residual_ns)
-    transfer_rank_ns = waits.transfer_ns * ranks_n
-    in_step = unmet | (waits.wait_ns == 0)
-    return {
-        "sequence_id": np.full(n, number),
-        "communicator": np.full(
-            n, communicator(collectives.devices, sequence.owners), dtype=object
-        ),
-        "operation": np.full(n, sequence.operation, dtype=object),
-        "ordinal": np.arange(n),
-        "ranks_n": np.full(n, ranks_n),
-        "overlap": waits.met,
-        "class": classes(waits.wait_ns, waits.total_ns, doubt, waits.met),
-        "first_start_ns": waits.first_start_ns,
-        "last_start_ns": waits.last_start_ns,
-        "first_end_ns": waits.first_end_ns,
-        "last_end_ns": waits.last_end_ns,
-        "total_ns": waits.total_ns,
-        "wait_ns": _nullable(waits.wait_ns, unmet),
-        "profiler_ns": _nullable(profiler_waits_ns(waits, net), unmet),
-        "late_by_ns": _nullable(waits.late_by_ns, unmet),
-        "transfer_ns": _nullable(waits.transfer_ns, unmet),
-        "transfer_rank_ns": _nullable(transfer_rank_ns, unmet),
-        "end_skew_ns": _nullable(waits.total_ns - waits.wait_ns - transfer_rank_ns, unmet),
-        "late_rank": _nullable(rank, in_step),
-        "late_device_id": _nullable(device, in_step),
-        "late_start_ns": _nullable(_own_starts(sequence), in_step),
-    }
+def _members(
+    some: Sequence[tuple[Sequenced, tuple[IntArray, ...]]], collectives: MatchedCollectives
+) -> list[dict[str, Any]]:
+    """Return the rows of one communicator: the sequences of the same devices, whatever they run."""
+    starts, ends, late = (
+        [np.concatenate(parts) for parts in zip(*columns, strict=True)]
+        for columns in (
+            [item.start_ns for item, _ in some],
+            [item.end_ns for item, _ in some],
+            [delays for _, delays in some],
+        )
+    )
+    residual_ns = np.repeat([item.residual_ns for item, _ in some], [len(item) for item, _ in some])
+    waits = collective_waits(starts, ends)
+    net, net_starts = without_profiler(waits, starts, ends, late)
+    members, without = (
+        member_waits(some_waits, came, residual_ns)
+        for some_waits, came in ((waits, starts), (net, net_starts))
+    )
+    n, wait_ns = int(waits.met.sum()), sum(member.caused_ns for member in members)
+    owners = some[0][0].owners
+    rows = []
+    for owner, member, less in zip(owners, members, without, strict=True):
+        device = collectives.devices[owner]
+        rows.append(
+            {
+                "communicator": communicator(collectives.devices, owners),
+                **of_rank(device.rank),
+                "device_id": device.device_id,
+                "ranks_n": len(owners),
+                "collectives_n": n,
+                "wait_ns": wait_ns,
+                "residual_ns": int(residual_ns.max()),
+                "late_n": member.late_n,
+                "late_pct": 100.0 * member.late_n / n if n else None,
+                "unclear_n": member.unclear_n,
+                "caused_wait_ns": member.caused_ns,
+                "caused_pct": 100.0 * member.caused_ns / wait_ns if wait_ns else None,
+                "late_by_ns": less.late_by_ns,
+                "suffered_wait_ns": member.suffered_ns,
+                "suffered_profiler_ns": max(member.suffered_ns - less.suffered_ns, 0),
+            }
+        )
+    return rows
 
 
 def classes(
@@ -227,26 +279,3 @@ def _own_starts(sequence: Sequenced) -> IntArray:
         selected = sequence.waits.late == place
         starts[selected] = (sequence.start_ns[place] + ahead_ns)[selected]
     return starts
-
-
-def _by_device_and_operation(
-    collectives: MatchedCollectives,
-) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
-    matched_n: dict[tuple[int, str], int] = {}
-    cut_n: dict[tuple[int, str], int] = {}
-    for sequence in collectives.sequences:
-        for owner, cut in zip(sequence.owners, sequence.matched.cut_n, strict=True):
-            key = owner, sequence.operation
-            matched_n[key] = matched_n.get(key, 0) + len(sequence)
-            cut_n[key] = cut_n.get(key, 0) + cut
-    return matched_n, cut_n
-
-
-def _nullable(values: npt.NDArray[Any], null: npt.NDArray[np.bool_]) -> Any:
-    return pd.arrays.IntegerArray(values.astype(np.int64), null.copy())
-
-
-def _together(parts: Sequence[Any]) -> Any:
-    if parts and isinstance(parts[0], pd.arrays.IntegerArray):
-        return pd.concat([pd.Series(part) for part in parts], ignore_index=True).array
-    return joined(parts)

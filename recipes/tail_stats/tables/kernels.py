@@ -9,14 +9,27 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.job.common_step import steps_of_groups
+from nsys_llm.job.job_steps import steps_of_groups
 from nsys_llm.numeric.distributions import Moments, OrderStatistics
 from nsys_llm.numeric.grouping import joined, summed
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
-from nsys_llm.numeric.tails import Beyond, ratio
-from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
+from nsys_llm.numeric.tails import (
+    LEAST_VALUES_OF_A_TAIL,
+    OUTLIER_RATIO,
+    SYSTEMATIC_RATIO,
+    Beyond,
+    ratio,
+    tail_score,
+)
+from nsys_llm.report.columns import (
+    Columns,
+    distribution_columns,
+    nullable,
+    percent,
+    rank_columns,
+)
 
-from .distributions import tail_columns
 from .medians import Medians, RankParts
 
 #: Launches of a configuration from which its median says anything about its kernel's shapes; ours.
@@ -24,8 +37,13 @@ _LEAST_LAUNCHES: Final = 5
 #: Ratio of medians between two configurations that makes the kernel a mix; ours.
 SHAPE_RATIO: Final = 2.0
 
+#: A flagged row with less than this share of all time is easily overlooked; peer survey 6B.
+HIDDEN_PCT: Final = 1.0
+
 _OF_RANK: Final = ("mean_ns", "p50_ns", "p99_ns", "max_ns")
 _OF_CONFIG: Final = (*_OF_RANK, "min_ns", "q1_ns", "q3_ns")
+_PLACE: Final = ("rank", "device_id")
+_SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
 
 
 def tail_numbers(medians: Medians, parts: RankParts) -> Columns:
@@ -34,7 +52,7 @@ def tail_numbers(medians: Medians, parts: RankParts) -> Columns:
     codes = [medians.rows[rank.key] for rank, _ in parts]
     total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
     whole_ns = int(total_ns.sum())
-    rich = tail_columns(
+    rich = _tail_columns(
         _OF_CONFIG, medians.moments, medians.order, total_ns, whole_ns, medians.beyond
     )
     launched = [
@@ -61,7 +79,7 @@ def rank_tail_numbers(
     rows_n = [len(tails.key) for _, tails in parts]
     code = joined([medians.rows[rank.key] for rank, _ in parts])
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
-    rich = tail_columns(
+    rich = _tail_columns(
         _OF_RANK,
         stacked(Moments, [tails.moments for _, tails in parts]),
         stacked(OrderStatistics, [tails.order for _, tails in parts]),
@@ -81,6 +99,48 @@ def rank_tail_numbers(
         "burst_pct": burst_pct,
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
         "longest_start_ns": nullable(joined([tails.longest_start_ns for _, tails in parts])),
+    }
+
+
+def _tail_columns(
+    names: Sequence[str],
+    moments: Moments,
+    order: OrderStatistics,
+    total_ns: IntArray,
+    all_ns: IntArray | int,
+    beyond: Beyond,
+) -> Columns:
+    """Return the statistics of some distributions, their tails and flags.
+
+    Args:
+        names: Those of `distribution_columns` that the table has.
+        moments: Of whole values; `order` around their percentiles.
+        total_ns: Time inside the window.
+        all_ns: Of everything that the shares refer to.
+        beyond: As `nsys_llm.numeric.tails.beyond_medians` gives it.
+    """
+    rich = distribution_columns(moments, order)
+    median = np.asarray(rich["p50_ns"], dtype=np.float64)
+    longest = np.where(moments.n > 0, moments.maximum, np.nan)
+    p99_p50, max_p50 = ratio(np.asarray(rich["p99_ns"]), median), ratio(longest, median)
+    total_pct = percent(total_ns, all_ns)
+    outlier = np.nan_to_num(max_p50) > OUTLIER_RATIO
+    systematic = np.nan_to_num(p99_p50) > SYSTEMATIC_RATIO
+    systematic &= moments.n >= LEAST_VALUES_OF_A_TAIL
+    return {
+        "launches_n": rich["launches_n"],
+        "total_ns": total_ns,
+        "total_pct": total_pct,
+        **{name: rich[name] for name in names},
+        "p99_p50": p99_p50,
+        "max_p50": max_p50,
+        "tail_score": tail_score(longest, moments.n, max_p50),
+        "excess_ns": beyond.twice // 2,
+        "outliers_n": beyond.outliers_n,
+        "outlier_excess_ns": beyond.outliers_twice // 2,
+        "outlier": outlier,
+        "systematic": systematic,
+        "hidden": (outlier | systematic) & (np.nan_to_num(total_pct, nan=np.inf) < HIDDEN_PCT),
     }
 
 
@@ -136,10 +196,6 @@ def tail_rank_columns(numbers: Columns, parts: RankParts) -> Columns:
             for name in shares
         },
     }
-
-
-_PLACE: Final = ("rank", "device_id")
-_SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
 
 
 def _mixed(medians: Medians) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.tails.instances import Instances
@@ -126,34 +125,26 @@ _BESIDE: Final = {
 
 def owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
     """Return for each launch the position of its rank among the numbered ones."""
-    owner_place = positions(instances.ranks, (rank.key for rank in ranks))
-    return (
-        owner_place[instances.numbers["owner"]] if len(instances) else np.empty(0, dtype=np.int64)
-    )
+    place = positions(instances.ranks, (rank.key for rank in ranks))
+    return place[instances.numbers["owner"]]
 
 
-def _causes(columns: Columns, mode: npt.NDArray[np.bool_]) -> list[str]:
+def _causes(columns: Columns, mode: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
     """Return what the trace shows about each launch, in words; not a proof."""
-    shares = {
-        name: percent(columns[f"{name}_beside_ns"], columns["duration_ns"]) for name in _BESIDE
+    shares = np.nan_to_num(
+        [percent(columns[f"{name}_beside_ns"], columns["duration_ns"]) for name in _BESIDE]
+    )
+    most = shares.argmax(axis=0)
+    migrates = [(text or "").startswith(_MIGRATES) for text in columns["beside"]]
+    causes = {
+        "waits for other ranks": columns["communication"],
+        "another kind of work": mode,
+        "first launch": columns["state"] == "first",
+        PAGES: np.array(migrates, dtype=bool) & (shares[-1] >= _PAGES_PCT),  # copies
+        **{
+            f"shared the device with {words}": (most == at) & (shares[at] >= _BESIDE_PCT)
+            for at, words in enumerate(_BESIDE.values())
+        },
+        "warm-up": columns["state"] == "warm-up",
     }
-    frame = pd.DataFrame(shares)
-    causes = []
-    for index, most in enumerate(frame.idxmax(axis=1).tolist() if len(frame) else []):
-        if columns["communication"][index]:
-            causes.append("waits for other ranks")
-        elif mode[index]:
-            causes.append("another kind of work")
-        elif columns["state"][index] == "first":
-            causes.append("first launch")
-        elif (columns["beside"][index] or "").startswith(_MIGRATES) and (
-            frame["copies"].iloc[index] >= _PAGES_PCT
-        ):
-            causes.append(PAGES)
-        elif frame[most].iloc[index] >= _BESIDE_PCT:
-            causes.append(f"shared the device with {_BESIDE[most]}")
-        elif columns["state"][index] == "warm-up":
-            causes.append("warm-up")
-        else:
-            causes.append("ran alone")
-    return causes
+    return np.select(list(causes.values()), list(causes), "ran alone").astype(object)

@@ -15,12 +15,16 @@ from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
 from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
-from .collectives import clock_columns, collective_columns, coverage_rows, sequence_rows
+from .collectives import (
+    clock_columns,
+    collective_columns,
+    coverage_rows,
+    sequence_columns,
+    straggler_rows,
+)
 from .kernels import rank_tail_numbers, tail_numbers, tail_rank_columns
-from .medians import Medians
+from .medians import Medians, ShownKeys
 from .outliers import outlier_columns, outlying
-from .shown import ShownKeys
-from .stragglers import straggler_rows
 
 _ORDER: Final = ("-excess_ns", "-total_ns", "name", "config")
 _RANK_ORDER: Final = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
@@ -63,7 +67,7 @@ def _kernel_columns(
 def _collective_tables(collectives: MatchedCollectives, held: HeldDevices) -> dict[str, Cells]:
     delays = delays_ns(collectives, held)
     return {
-        "communicators": sequence_rows(collectives),
+        "communicators": sequence_columns(collectives),
         "collectives": collective_columns(collectives, delays),
         "stragglers": straggler_rows(collectives, delays),
         "collective_coverage": coverage_rows(collectives),

@@ -48,15 +48,16 @@ def answer(tables: Tables) -> str:
         sure = "likely cause" if verdict["word"].startswith((UNCERTAIN, PROBABLY)) else "cause"
         lines.append(f"{sure}: {cause}")
     others = [capital(f"{change.sentence}.") for change in changes[1:]]
-    prose = [_sums(tables, verdict), _sure(clock), _other_kernels(tables, verdict), *others,
-             _graphs(tables)]  # fmt: skip
+    checks = tables["comparability"].set_index("check")["status"]
+    if verdict["basis"] == STEP and not verdict["work"] and checks.get(NAMES) == DIFFERS:
+        others.insert(0, texts.OTHER_KERNELS)
+    prose = [*_sums(tables, verdict), _sure(clock), *others, *_graphs(tables)]
     return "\n".join([*lines, " ".join(part for part in prose if part)]).strip()
 
 
 def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
     verdict = clock.verdict
-    is_known = verdict["baseline_ns"] is not None
-    if not is_known:
+    if verdict["baseline_ns"] is None:
         yield f"{verdict['word']}: {verdict['reason']}."
         return
     yield _first_line(clock, changes)
@@ -89,7 +90,13 @@ def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
     if verdict["basis"] == SPAN:
         return f"{word}  {pair} of a GPU's span ({'; '.join([change, *_profiler(verdict)])})"
     if word == OTHER_WORK:
-        return _of_other_work(verdict, f"{a_step} {pair} ({change})")
+        before, after = (verdict[f"{side}_token_ns"] for side in COMPARED)
+        line = f"{OTHER_WORK}: {verdict['work']}"
+        if not before or not after:
+            return f"{line}; {a_step} {pair} ({change})"
+        token = f"{format_ns(after)} a {_TOKENS.get(verdict['unit'], 'token')}"
+        a_token = f"{100 * (after / before - 1):+.1f} % a token"
+        return f"{line}; {a_token}; {a_step} {pair} ({change}), {token}"
     slow = slow_words(clock)
     if slow is not None and verdict["word_reason"] == BURSTS:
         return f"{slow}; mean {pair} {a_step} ({change})"
@@ -103,15 +110,6 @@ def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
         most, mean = ("faster", "slower")[:: 1 if verdict["all_change_pct"] > 0 else -1]
         return line + texts.MIXED.format(unit=clock.unit, most=most, mean=mean)
     return line if slow is None else f"{line}; {slow.rpartition(': ')[2]}"
-
-
-def _of_other_work(verdict: Record, a_step: str) -> str:
-    before, after = (verdict[f"{side}_token_ns"] for side in COMPARED)
-    if not before or not after:
-        return f"{OTHER_WORK}: {verdict['work']}; {a_step}"
-    token = f"{format_ns(after)} a {_TOKENS.get(verdict['unit'], 'token')}"
-    change = f"{100 * (after / before - 1):+.1f} % a token"
-    return f"{OTHER_WORK}: {verdict['work']}; {change}; {a_step}, {token}"
 
 
 def _profiler(verdict: Record) -> Iterator[str]:
@@ -223,31 +221,21 @@ def _side_by_side(clock: Clock) -> Iterator[str]:
             yield f"by {title}: {' | '.join(parts)}"
 
 
-def _other_kernels(tables: Tables, verdict: Record) -> str:
-    """Say that steps of the same name run other kernels; empty where they do not."""
-    checks = tables["comparability"].set_index("check")["status"]
-    other = verdict["basis"] == STEP and not verdict["work"] and checks.get(NAMES) == DIFFERS
-    return texts.OTHER_KERNELS if other else ""
-
-
-def _sums(tables: Tables, verdict: Record) -> str:
+def _sums(tables: Tables, verdict: Record) -> Iterator[str]:
     """Say why sums over the runs are not comparable, where no steps are compared instead."""
     rows = records(tables["comparability"])
     sums = [row for row in rows if row["status"] == TOTALS and row["check"] != RANKS]
-    if not sums or verdict["basis"] == STEP or ALL in {row["status"] for row in rows}:
-        return ""
-    return f"{texts.SUMS}: {'; '.join(map(check_words, sums))}."
+    if sums and verdict["basis"] != STEP and ALL not in {row["status"] for row in rows}:
+        yield f"{texts.SUMS}: {'; '.join(map(check_words, sums))}."
 
 
-def _graphs(tables: Tables) -> str:
+def _graphs(tables: Tables) -> Iterator[str]:
     """Say what kernel times leave out where CUDA graphs were traced as a whole."""
     runs = tables["runs"].set_index("run").loc[list(COMPARED)]
-    graphs = runs["whole_graphs_n"]
-    if not graphs.any():
-        return ""
-    before, after = (format_ns(float(ns)) for ns in runs["busy_ns"])
-    counts = " and ".join(format_count(int(n)) for n in graphs)
-    return texts.WHOLE_GRAPHS.format(counts=counts, before=before, after=after)
+    if runs["whole_graphs_n"].any():
+        before, after = (format_ns(float(ns)) for ns in runs["busy_ns"])
+        counts = " and ".join(format_count(int(n)) for n in runs["whole_graphs_n"])
+        yield texts.WHOLE_GRAPHS.format(counts=counts, before=before, after=after)
 
 
 def caveats(tables: Tables) -> list[str]:

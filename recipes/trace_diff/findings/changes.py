@@ -61,7 +61,16 @@ def findings(tables: Tables) -> list[Finding]:
         row = records(tables["slow_steps"])[0]
         told = row["rank"], row["wall_class"]
         changes = [change for change in changes if (change.rank, change.wall_class) != told]
-    return [*_not_comparable(tables), *(_finding(change, clock) for change in changes), *bursts]
+    checks = tables["comparability"]
+    not_comparable = [
+        texts.RULES["not_comparable"].finding(
+            fields={"words": capital(check_words(row))},
+            evidence=cells("comparability", row, ("check",), ("meaning",)),
+            name=row["check"],
+        )
+        for row in records(checks[checks["status"] == ALL])
+    ]
+    return [*not_comparable, *(_finding(change, clock) for change in changes), *bursts]
 
 
 def _finding(change: ClassChange, clock: Clock) -> Finding:
@@ -182,13 +191,3 @@ def _of_bursts(clock: Clock) -> Iterator[Finding]:
         device_id=device_id,
         impact_ns=round(slow_ns),
     )
-
-
-def _not_comparable(tables: Tables) -> Iterator[Finding]:
-    rows = tables["comparability"]
-    for row in records(rows[rows["status"] == ALL]):
-        yield texts.RULES["not_comparable"].finding(
-            fields={"words": capital(check_words(row))},
-            evidence=cells("comparability", row, ("check",), ("meaning",)),
-            name=row["check"],
-        )

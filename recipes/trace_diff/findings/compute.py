@@ -17,12 +17,7 @@ from nsys_llm.report.templates import filled, signed_ns
 from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import listed, quoted
 
-from ..tables.checks import (
-    ALIKE_PCT,
-    SAME_GRID_PCT,
-    SAME_WORK_PCT,
-    apart_pct,
-)
+from ..tables.checks import ALIKE_PCT, SAME_GRID_PCT, SAME_WORK_PCT, apart_pct
 from . import texts
 from .change import LEAST_SHARE, ClassChange, Clock, number_of, numbered, times
 

@@ -16,9 +16,8 @@ from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, HOST,
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import format_ns, listed, quoted
 
-from ..tables.kernels import IMPROVE, INSUFFICIENT, REGRESS
+from ..tables.side_by_side import CALL, IMPROVE, INSUFFICIENT, REGRESS
 from ..tables.step_splits import SPAN
-from ..tables.wall_change import CALL
 from .change import LEAST_SHARE, ClassChange, Clock, a_unit, number_of, numbered
 from .texts import HOST_FIRST, HOST_NEXT, SLOWER_HOST_SHARE_PCT
 
@@ -51,10 +50,14 @@ _OF_WAITS: Final = ("host_sync", "sync_memop", "launch_latency")
 
 def explain_idle(clock: Clock, change: ClassChange) -> ClassChange:
     """Explain the change of idle time."""
-    for explain in (_moved_host, _rank, _waits, _graphs):
+    for explain in (_moved_host, _rank, _waits):
         explained = explain(clock, change)
         if explained is not None:
             return explained
+    graphs = [row for row in records(clock.tables["apis"]) if row["class"] == "graph_launch"]
+    before_n, after_n = (sum(row[f"{side}_calls_n"] for row in graphs) for side in COMPARED)
+    if before_n and not after_n and change.mean_ns > 0:
+        return change.by("graphs_lost", Cause("host"), {"graphs_n": before_n})
     work_ns = sum(clock.mean_ns(name) for name in (COMPUTE, COMMUNICATION, COPIES))
     most, is_more = change.most_detail, change.mean_ns > 0
     fields = {
@@ -114,32 +117,26 @@ def _waits(clock: Clock, change: ClassChange) -> ClassChange | None:
     return change.by("new_waits", Cause("wait", detail=name), fields)
 
 
-def _graphs(clock: Clock, change: ClassChange) -> ClassChange | None:
-    """Explain by CUDA graphs that went away; None where they did not."""
-    graphs = [row for row in records(clock.tables["apis"]) if row["class"] == "graph_launch"]
-    before, after = (sum(row[f"{side}_calls_n"] for row in graphs) for side in COMPARED)
-    if not before or after or change.mean_ns <= 0:
-        return None
-    return change.by("graphs_lost", Cause("host"), {"graphs_n": before})
-
-
 def _moved_host(clock: Clock, change: ClassChange) -> ClassChange | None:
     """Explain by a host that is slower, or faster, by enough of the difference; None without."""
     change_ns = clock.verdict["change_ns"]
     host_ns = sum(ns for cause, ns in change.details.items() if cause in _HOST_CAUSES)
     rows = [row for row in records(clock.tables["host"]) if row["verdict"] != INSUFFICIENT]
-    moved = _moved(rows, REGRESS if change.mean_ns > 0 else IMPROVE)
+    wanted = REGRESS if change.mean_ns > 0 else IMPROVE
+    moved = [row for row in rows if row["verdict"] == wanted]
+    whole_ns, moved_ns = (sum(row["baseline_total_ns"] for row in some) for some in (rows, moved))
     alike = min(host_ns * change.mean_ns, change_ns * change.mean_ns) > 0
-    if not moved or not alike or 2 * abs(host_ns) < abs(change.cost_ns):
+    few = 100 * moved_ns / max(whole_ns, 1) < SLOWER_HOST_SHARE_PCT
+    if few or not alike or 2 * abs(host_ns) < abs(change.cost_ns):
         return None
+    moved.sort(key=lambda row: (-row["baseline_total_ns"], row["name"]))
     # How much longer the calls and ranges of the baseline take at the medians of the input.
     before, after = (
         sum(row["baseline_n"] * row[f"{side}_p50_ns"] for row in rows) for side in COMPARED
     )
     # What a host is slower in a step bounds what it makes: idle time grows behind a faster GPU too.
-    most_ns = (
-        abs(1 - before / after) * clock.step_ns(change.rank, change.device_id) if after else inf
-    )
+    step_ns = clock.step_ns(change.rank, change.device_id)
+    most_ns = abs(1 - before / after) * step_ns if after else inf
     if most_ns < LEAST_SHARE * abs(change_ns):
         return None
     calls = [row for row in moved if row["kind"] == CALL][:_MOST_CALLS]
@@ -156,15 +153,6 @@ def _moved_host(clock: Clock, change: ClassChange) -> ClassChange | None:
     rule = "slower_host" if change.mean_ns > 0 else "faster_host"
     fields = {"words": ", ".join(words), **numbered("group", groups)}
     return change.by(rule, Cause("host"), fields, evidence, most_ns)
-
-
-def _moved(rows: Sequence[Record], wanted: str) -> list[Record]:
-    """Return the calls and ranges that changed, largest first; none if they hold too little."""
-    moved = [row for row in rows if row["verdict"] == wanted]
-    whole_ns, moved_ns = (sum(row["baseline_total_ns"] for row in some) for some in (rows, moved))
-    if 100 * moved_ns / max(whole_ns, 1) < SLOWER_HOST_SHARE_PCT:
-        return []
-    return sorted(moved, key=lambda row: (-row["baseline_total_ns"], row["name"]))
 
 
 def _group_fields(

@@ -50,7 +50,14 @@ def _waiting(
     fields |= {"profiler_pct": profiler_pct if profiler_pct >= _PROFILER_PCT else None}
     if profiler_pct >= 50:
         return change.by("profiler_wait", Cause("profiler"), fields)
-    if _is_of_pairs(rows, whole):
+    # Stages of a pipeline wait for each other by schedule, so who comes last there is not late.
+    pairs_ns = sum(
+        row["wait_change_ns"]
+        for row in rows
+        if row["operation"] == SEND_RECV and _devices_n(str(row["communicator"])) == 2
+    )
+    whole_ns = whole["wait_change_ns"]
+    if pairs_ns * whole_ns > 0 and 2 * abs(pairs_ns) >= abs(whole_ns):
         return change.by("pair_waiting", Cause("schedule"), fields)
     late, before = whole["input_late_rank"], whole["baseline_late_rank"]
     columns = ("baseline_late_rank", "input_late_rank", "input_wait_ns")
@@ -62,20 +69,6 @@ def _waiting(
     }
     cause = Cause("waiting", late if is_more else None)
     return change.by("waiting", cause, fields, evidence)
-
-
-def _is_of_pairs(rows: list[Record], whole: Record) -> bool:
-    """Tell whether half of the change of waiting or more is in sends and receives of two devices.
-
-    Stages of a pipeline wait for each other by schedule, so who comes last there is not late.
-    """
-    pairs_ns = sum(
-        row["wait_change_ns"]
-        for row in rows
-        if row["operation"] == SEND_RECV and _devices_n(str(row["communicator"])) == 2
-    )
-    whole_ns = whole["wait_change_ns"]
-    return bool(pairs_ns * whole_ns > 0 and 2 * abs(pairs_ns) >= abs(whole_ns))
 
 
 def _devices_n(communicator: str) -> int:

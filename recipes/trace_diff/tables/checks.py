@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.facts.compared.operations import GEOMETRY_N, Key
+from nsys_llm.facts.compared.operations import GEOMETRY_N
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import absent_ranks
@@ -334,8 +334,12 @@ def common_launches_pct(runs: Runs) -> float:
 
     Compared are numbers of launches of each kernel, grid and block, over all ranks.
     """
-    sides = [_by_geometry(run) for run in runs.compared]
-    held = []
+    sides, held = [], []
+    for run in runs.compared:
+        launches_n = run.job.facts.compared.kernels.counts.moments(len(run.keys)).n
+        keys = [(key[0], *key[2 : 2 + GEOMETRY_N]) for key in run.keys]
+        sums = {"launches_n": launches_n, **run.job.facts.compared.kernels.sums}
+        sides.append(ByKey.of(keys, sums).rows())
     for side, other in (sides, sides[::-1]):
         whole = sum(ns for _, ns in side.values())
         common = sum(
@@ -344,9 +348,3 @@ def common_launches_pct(runs: Runs) -> float:
         )
         held.append(100 * common / whole if whole else 0.0)
     return min(held)
-
-
-def _by_geometry(run: RunSums) -> dict[Key, tuple[int, ...]]:
-    launches_n = run.job.facts.compared.kernels.counts.moments(len(run.keys)).n
-    keys = [(key[0], *key[2 : 2 + GEOMETRY_N]) for key in run.keys]
-    return ByKey.of(keys, {"launches_n": launches_n, **run.job.facts.compared.kernels.sums}).rows()

@@ -6,13 +6,14 @@ And the time between two tokens of a request.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.compared.operations import GEOMETRY_N, CopyKind, Key, WorkSums
+from nsys_llm.facts.compared.operations import GEOMETRY_N, CopyKind, WorkSums
 from nsys_llm.facts.compared.step_walls import StepWalls
 from nsys_llm.facts.steps.token_waits import (
     MOST_UNKNOWN_PCT,
@@ -179,7 +180,9 @@ def step_kernels(steps: RunSteps, names: Sequence[str], cells: Cells) -> StepKer
     calls, threads, spent_ns = np.zeros((3, len(names)))
     for walls, key, (n, ns) in _means(steps, cells, lambda walls: walls.launches):
         name = np.array([place[key[0]] for key in walls.keys], dtype=np.int64)[key]
-        size = np.array([_threads(key) for key in walls.keys], dtype=np.float64)[key]
+        sizes = [key[2 : 2 + GEOMETRY_N] for key in walls.keys]
+        threads_n = [math.nan if NULL_INT in some else math.prod(some) for some in sizes]
+        size = np.array(threads_n, dtype=np.float64)[key]
         np.add.at(calls, name, n)
         np.add.at(threads, name, n * size)
         np.add.at(spent_ns, name, ns)
@@ -210,21 +213,14 @@ def _means(
 def _factors(walls: StepWalls, cells: Cells) -> FloatArray:
     """Return what a launch in a step of each work counts for."""
     works_n = len(walls.works)
-    counts = np.max(
-        [np.bincount(device.work, minlength=works_n) for device in walls.devices], axis=0
-    ).astype(np.float64)
+    counts = np.max([np.bincount(item.work, minlength=works_n) for item in walls.devices], axis=0)
     if cells.shares is None:
         return np.full(works_n, 1 / max(counts.sum(), 1))
     cell = [cells.cell_of(work) for work in walls.works]
-    in_cell: dict[object, float] = {}
+    in_cell = Counter[object]()
     for name, n in zip(cell, counts.tolist(), strict=True):
-        in_cell[name] = in_cell.get(name, 0.0) + n
-    return np.array([cells.shares.get(name, 0.0) / max(in_cell[name], 1.0) for name in cell])
-
-
-def _threads(key: Key) -> float:
-    sizes = key[2 : 2 + GEOMETRY_N]
-    return math.nan if NULL_INT in sizes else math.prod(map(float, sizes))
+        in_cell[name] += n
+    return np.array([cells.shares.get(name, 0.0) / max(in_cell[name], 1) for name in cell])
 
 
 def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
@@ -239,8 +235,10 @@ def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
     every_n = sum(part.time_ns.size + part.left_out_n for part in parts)
     if 100 * sum(part.unknown_n for part in parts) > MOST_UNKNOWN_PCT * every_n:
         return None
-    names = ("time_ns", "tokens_n", "most_n")
-    times_ns, least_n, most_n = (joined([getattr(part, name) for part in parts]) for name in names)
+    times_ns, least_n, most_n = (
+        joined([getattr(part, name) for part in parts])
+        for name in ("time_ns", "tokens_n", "most_n")
+    )
     least_ns, most_ns = weighted_percentile(times_ns, least_n, most_n, percent) or (0.0, 1.0)
     return least_ns if 100 * most_ns <= (100 + MOST_UNKNOWN_PCT) * least_ns else None
 

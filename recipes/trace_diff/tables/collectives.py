@@ -11,22 +11,15 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.job.collectives.matched import (
-    MatchedCollectives,
-    Sequenced,
-    communicator,
-)
-from nsys_llm.job.collectives.profiler import (
-    delays_ns,
-    profiler_waits_ns,
-    without_profiler,
-)
+from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, communicator
+from nsys_llm.job.collectives.profiler import delays_ns, profiler_waits_ns, without_profiler
 from nsys_llm.job.collectives.waits import member_waits
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, taken
+from nsys_llm.trace.rank_sets import COMPARED
 
-from .kernels import by_change
 from .runs import Runs, RunSums
+from .side_by_side import by_change
 
 #: Stands for all communicators, and for all operations.
 ALL: Final = "all"
@@ -105,14 +98,14 @@ def sum_collectives(run: RunSums) -> RunCollectives:
 
 def collective_columns(runs: Runs, sums: Mapping[str, RunCollectives]) -> Columns:
     """Return the table collectives."""
-    before, after = (sums[run.side].by_key for run in runs.compared)
-    keys = sorted({*before, *after}, key=lambda key: (key != (ALL, ALL), key))
-    sides = [[side.get(key, _NOTHING) for key in keys] for side in (before, after)]
+    sides = [sums[run.side].by_key for run in runs.compared]
+    keys = sorted({key for side in sides for key in side})
     columns: Columns = {
         "communicator": [key[0] for key in keys],
         "operation": [key[1] for key in keys],
     }
-    for name, rows in zip(("baseline", "input"), sides, strict=True):
+    for name, side in zip(COMPARED, sides, strict=True):
+        rows = [side.get(key, _NOTHING) for key in keys]
         columns |= {
             f"{name}_collectives_n": [row.collectives_n for row in rows],
             f"{name}_late_rank": pd.array([row.late for row in rows], dtype="Int64"),

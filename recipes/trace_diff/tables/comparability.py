@@ -138,10 +138,11 @@ def _compared(runs: Runs, nothing: Callable[[WallsOf], Comparison]) -> Compariso
             f"a {before.unit} is {quoted(before.name)}, then a {after.unit} {quoted(after.name)}"
         )
         return replace(named, word=OTHER_WORK, work=names, reason=f"{names}; {_NAME_STEPS}")
-    for some in (named, nothing(_repeated)):
+    # Else graph replays or periods of kernels, where there are any beside the steps.
+    for some in (named, nothing(lambda sums: sums.nameless or sums.walls)):
         if {steps.unit for steps in some.steps} <= _NAMELESS:
             return _of_periods(runs, some)
-    spans = _of_spans(runs, nothing(_whole))
+    spans = _of_spans(runs, nothing(lambda sums: sums.whole or sums.walls))
     if spans.word is None or units == {SPAN}:
         return spans
     side = "baseline" if before.unit in _NO_NAMES else "input"
@@ -150,15 +151,6 @@ def _compared(runs: Runs, nothing: Callable[[WallsOf], Comparison]) -> Compariso
 
 def _named(sums: RankSums) -> StepWalls:
     return sums.walls
-
-
-def _repeated(sums: RankSums) -> StepWalls:
-    """Return graph replays or periods of kernels, where there are any beside the steps."""
-    return sums.nameless or sums.walls
-
-
-def _whole(sums: RankSums) -> StepWalls:
-    return sums.whole or sums.walls
 
 
 def _work_checks(comparison: Comparison) -> Iterator[Check]:

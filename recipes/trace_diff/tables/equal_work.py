@@ -98,7 +98,7 @@ def equal_cells(before: RunSteps, after: RunSteps) -> Cells | None:
     """Return the cells by which steps with told compositions are compared; None for too few."""
     if len({*before.work, *after.work}) == 1:
         return _with_context(ALL_ALIKE, before, after)
-    for cell_of, fields in ((_exactly, ()), (_bucket, ("gen_tokens", "ctx_tokens"))):
+    for cell_of, fields in ((lambda work: work, ()), (_bucket, ("gen_tokens", "ctx_tokens"))):
         shares, covered_pct = _shares(cell_of, before, after)
         if covered_pct >= LEAST_COVERED_PCT:
             return _with_context(Cells(cell_of, shares, covered_pct), before, after, fields)
@@ -198,10 +198,6 @@ def context_words(before: RunSteps, after: RunSteps) -> str | None:
     requests = np.median([max(work.gen_reqs, work.ctx_reqs) for work in after.work])
     pair = " -> ".join(format_count(mean) for mean in means)
     return f"KV length at {counted(round(float(requests)), 'request')}, {pair} in all"
-
-
-def _exactly(work: Work) -> Cell:
-    return work
 
 
 def _bucket(work: Work) -> Cell:

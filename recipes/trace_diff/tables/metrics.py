@@ -51,6 +51,10 @@ _CLASSES: Final = {"idle_time_per_step": IDLE, "exposed_comm_per_step": COMMUNIC
 _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
 
+def _is_of_step(metric: str) -> bool:
+    return metric in _OF_STEPS or metric.endswith(PER_STEP)
+
+
 def _exact(value: float | None) -> Value:
     return None if value is None else Fraction(value)
 
@@ -139,15 +143,13 @@ class MetricChange:
         """Return both values and the change as people read them."""
         if self.before is None or self.after is None or self.change is None:
             return None
-        before, after, change = (float(n) for n in (self.before, self.after, self.change))
-        amount = f"{change:.2f} pp" if unit == "%" else _amount(change, unit)
+        values = (float(n) for n in (self.before, self.after, self.change))
+        before, after, amount = (
+            f"{value:,.6g}" if unit == "count" else format_value(value, unit) for value in values
+        )
+        amount = f"{float(self.change):.2f} pp" if unit == "%" else amount
         share = "" if self.change_pct is None else f", {format_change(self.change_pct)}"
-        sign = "+" if change > 0 else ""
-        return f"{_amount(before, unit)} -> {_amount(after, unit)} ({sign}{amount}{share})"
-
-
-def _amount(value: float, unit: str) -> str:
-    return f"{value:,.6g}" if unit == "count" else format_value(value, unit)
+        return f"{before} -> {after} ({'+' if self.change > 0 else ''}{amount}{share})"
 
 
 @dataclass(frozen=True)
@@ -181,14 +183,14 @@ class Metrics:
 
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
-        if metric in (*_SHARES, *_OF_STEPS) or metric.endswith(PER_STEP):
+        if metric in _SHARES or _is_of_step(metric):
             return False
         return argument is None or metric == "phase" or self.comparison.kind != STEP
 
     def _value(self, run: RunSums, metric: str, argument: str | None) -> Value:
         if argument is not None:
             return self._with_argument(run, metric, argument)
-        if metric in _OF_STEPS or metric.endswith(PER_STEP):
+        if _is_of_step(metric):
             steps = self._steps_of(run)
             return None if steps is None else self._of_step(run, steps, metric)
         return _PLAIN[metric](run, self.collectives[run.side])
@@ -278,8 +280,7 @@ class Metrics:
                 "kernels in CUDA graphs traced as a whole are not visible; record with "
                 "--cuda-graph-trace=node"
             )
-        comparison, of_step = self.comparison, metric in _OF_STEPS or metric.endswith(PER_STEP)
-        is_by_work = of_step and metric != INTER_TOKEN
+        comparison, is_by_work = self.comparison, _is_of_step(metric) and metric != INTER_TOKEN
         if is_by_work and comparison.kind == SPAN:
             yield "no step found; give --step or --step-kernel"
         elif is_by_work and comparison.word is not None:

@@ -27,8 +27,7 @@ class KernelSide:
     """Kernels of one side by name; arrays of shape (names,).
 
     Attributes:
-        launches_n: Launches that start in the window.
-        total_ns: Time inside the window.
+        launches_n: Launches that start in the window; `total_ns` is time inside of it.
         counts: How often which duration, by name.
         twice_p50: Twice the median; 0 without a launch.
     """
@@ -73,21 +72,20 @@ class RunSums:
     def of(cls, side: str, job: Job) -> RunSums:
         """Add up the ranks of a side."""
         part, ranks = job.facts.compared, job.ranks
-        sums = [part.ranks[rank.key] for rank in ranks if rank.key in part.ranks]
-        devices = [device for of_rank in sums for device in of_rank.devices]
-        facts = (rank.facts for rank in ranks if rank.key in part.ranks)
+        own = tuple((rank, part.ranks[rank.key]) for rank in ranks if rank.key in part.ranks)
+        devices = [device for _, sums in own for device in sums.devices]
         return cls(
             side=side,
             job=job,
-            ranks=tuple((rank, part.ranks[rank.key]) for rank in ranks if rank.key in part.ranks),
+            ranks=own,
             others=tuple(rank for rank in ranks if rank.key not in part.ranks),
             devices_n=len(devices),
             whole=DeviceSums.total(devices),
-            moves=ByKey.merge([of_rank.moves for of_rank in sums]).rows(),
-            gpus=frozenset(gpu for fact in facts if fact is not None for gpu in fact.gpus),
+            moves=ByKey.merge([sums.moves for _, sums in own]).rows(),
+            gpus=frozenset(gpu for rank, _ in own if rank.facts for gpu in rank.facts.gpus),
             kernel_ns=int(part.kernels["total_ns"].sum()),
             launches_n=int(part.kernels.counts.count.sum()),
-            whole_graphs_n=sum(of_rank.whole_graphs_n for of_rank in sums),
+            whole_graphs_n=sum(sums.whole_graphs_n for _, sums in own),
         )
 
     @property

@@ -261,7 +261,10 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         figure = Figure.of(whole)
         if figure is None:
             return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
-        word = comparison.word or _word_of_spans(figure, options["tolerance"])
+        # A span is one value: its size decides alone.
+        word = FASTER if figure.change < 0 else SLOWER
+        is_same = 100 * abs(figure.change) <= options["tolerance"]
+        word = comparison.word or (SAME if is_same else word)
         return StepVerdict(word, ONE_SPAN, comparison, figure)
     looks = Looks.of(typical, whole)
     figure, chosen = Figure.of(typical, looks.difference), typical
@@ -294,13 +297,6 @@ def _all_pct(whole: tuple[Chosen, Chosen], ns: Sequence[FloatArray]) -> float | 
     weights = (side.weights(side.cell, side.kept) for side in whole)
     before, after = (float(some @ weight) for some, weight in zip(ns, weights, strict=True))
     return 100 * (after / before - 1) if before else None
-
-
-def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
-    """Decide by the size alone: a span is one value."""
-    if 100 * abs(figure.change) <= tolerance_pct:
-        return SAME
-    return FASTER if figure.change < 0 else SLOWER
 
 
 def _decided(

@@ -1,4 +1,4 @@
-"""Makes the tables of trace_diff of all ranks, once."""
+"""Makes the tables of trace_diff out of the merged partial, once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import rules_for
 
-from . import kernels, sums, wall_change
+from . import side_by_side, verdict_tables
 from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, sum_collectives
 from .comparability import STEP, WallsOf, compare
-from .gates import gate_columns
 from .metrics import Metrics, metric_columns
 from .runs import RunSums, runs_of
 from .step_splits import RunSteps, run_steps
@@ -38,25 +37,26 @@ def tabulate(job: Job) -> dict[str, Cells]:
     collectives = {run.side: sum_collectives(run) for run in runs.all}
     metrics = Metrics(runs, collectives, classes, comparison)
     declared = load_manifest(_RECIPE).metrics
+    gates = parse_gates(options["gate"], declared)
     cells, (before, after) = comparison.cells, comparison.steps
     full = None
     if comparison.kind == STEP:
         full = step_kernels(before, runs.names, cells), step_kernels(after, runs.names, cells)
     copies = step_copies(before, cells), step_copies(after, cells)
     return {
-        "verdict": [wall_change.verdict_row(verdict)],
-        "wall_change": wall_change.wall_change_columns(verdict),
-        "slow_steps": wall_change.slow_step_columns(verdict),
-        "idle_ranges": wall_change.idle_range_columns(verdict),
+        "verdict": [verdict_tables.verdict_row(verdict)],
+        "wall_change": verdict_tables.wall_change_columns(verdict),
+        "slow_steps": verdict_tables.slow_step_columns(verdict),
+        "idle_ranges": verdict_tables.idle_range_columns(verdict),
         "comparability": comparison.checks,
-        "runs": sums.run_rows(runs),
+        "runs": side_by_side.run_rows(runs),
         "metrics": metric_columns(metrics, declared),
-        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared, verdict),
-        "kernels": kernels.kernel_columns(runs, classes, comparison.unit, full, options),
-        "configs": kernels.config_columns(runs, options),
-        "memops": sums.memop_columns(runs, copies),
-        "apis": sums.api_columns(runs),
-        "phases": sums.phase_columns(runs),
+        "gates": verdict_tables.gate_columns(metrics, gates, declared, verdict),
+        "kernels": side_by_side.kernel_columns(runs, classes, comparison.unit, full, options),
+        "configs": side_by_side.config_columns(runs, options),
+        "memops": side_by_side.memop_columns(runs, copies),
+        "apis": side_by_side.api_columns(runs),
+        "phases": side_by_side.phase_columns(runs),
         "collectives": collective_columns(runs, collectives),
-        "host": wall_change.host_columns(runs, options),
+        "host": side_by_side.host_columns(runs, options),
     }

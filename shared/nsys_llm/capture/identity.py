@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.identity import Rank, RankKey, known_rank, said_rank
 from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
@@ -52,9 +51,7 @@ class Member:
         program: Its name without what tells ranks apart.
         gpus: Those that it uses, by uuid or place in the machine.
         rank: In its job, as the profile or its file says.
-        said_rank: As the profile says.
         step: What its steps are called, or whose engine's they are, and what is in their batches.
-        busy_ns: GPU time.
         namespace: In which its process id is unique.
     """
 
@@ -103,7 +100,10 @@ def member(profile: ProfileOutcome, rank: RankOutcome) -> Member:
         return Member(key, None, None, frozenset(), None, None)
     pid, walls, step = pid_of(key.global_pid), rank.wall.devices, rank.wall.step
     gpus = (facts.gpu_of.get((pid or 0, device)) for device in rank.device_ids)
-    last_ns = max((wall.span_end_ns or 0 for wall in walls), default=0)
+    start_ns, last_ns = facts.utc_epoch_ns, max((it.span_end_ns or 0 for it in walls), default=0)
+    length_ns, session = facts.duration_ns or last_ns, None
+    if start_ns is not None and length_ns:
+        session = Session(start_ns, start_ns + length_ns)
     return Member(
         key=key,
         program=folded(facts.processes.get(key.global_pid)),
@@ -111,17 +111,12 @@ def member(profile: ProfileOutcome, rank: RankOutcome) -> Member:
         gpus=frozenset(gpu for gpu in gpus if gpu is not None),
         rank=known_rank(key, facts),
         said_rank=said_rank(key, facts),
-        session=_session(facts, last_ns),
+        session=session,
         step=None if step is None else step.of_program,
         busy_ns=sum(wall.span_ns - wall.idle_ns - wall.no_work_ns for wall in walls),
         communicates=any(wall.communication_ns for wall in walls),
         namespace=facts.pid_namespace,
     )
-
-
-def _session(facts: CaptureFacts, last_ns: int) -> Session | None:
-    start_ns, length_ns = facts.utc_epoch_ns, facts.duration_ns or last_ns
-    return None if start_ns is None or not length_ns else Session(start_ns, start_ns + length_ns)
 
 
 def gpu_neighbors(members: Iterable[Member]) -> Iterator[tuple[Member, list[Member]]]:

@@ -57,7 +57,6 @@ class LaunchCalls:
     Attributes:
         row: In the table of calls.
         does: Bits of the constants above.
-        thread: A code.
         seen: Whether an operation of it is recorded.
         missing: Whether it starts work, left no row, and not by nature.
     """
@@ -106,11 +105,10 @@ class LaunchCalls:
 
 def call_bits(calls: Table, strings: Mapping[int, str]) -> IntArray:
     """Return what each call does, shape (calls,); 0 for most names."""
-
-    def of_names(used: IntArray) -> IntArray:
-        return np.array([_bits(strings.get(key, "")) for key in used.tolist()], dtype=np.int64)
-
-    return replaced(calls["name_id"], of_names)
+    return replaced(
+        calls["name_id"],
+        lambda used: np.array([_bits(strings.get(key, "")) for key in used.tolist()], np.int64),
+    )
 
 
 def failed(calls: Table, rows: IntArray) -> Mask:

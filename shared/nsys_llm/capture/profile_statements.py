@@ -1,4 +1,4 @@
-"""What one profile says of itself, from the rows that are read anyway."""
+"""What one profile says of itself, and lacks of the GPU work that its processes launched."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from nsys_llm.capture.unrecorded import LostWork
-from nsys_llm.capture.work_statements import LACKING, work_statements
+from nsys_llm.capture.unrecorded import LostWork, unrecorded_of
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.intervals import bounds
 from nsys_llm.profile.capture import CaptureFacts
-from nsys_llm.profile.tables import Trace, pid_of
+from nsys_llm.profile.tables import Table, Trace, pid_of, process_of_thread
 from nsys_llm.taxonomy.cuda_codes import MIGRATION, copy_kind_name, migration_kinds
 from nsys_llm.taxonomy.nsys_messages import known_message
-from nsys_llm.trace.rank_trace import OP_TABLES
-from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
-from nsys_llm.trace.statements import Statement
+from nsys_llm.trace.outcomes import Statement
+from nsys_llm.trace.rank_trace import OP_TABLES, latest_end_ns, sound_rows
+from nsys_llm.trace.selection import gpu_processes, whole_process
 
 #: Warnings and errors.
 _GRAVE = (2, 3)
@@ -102,3 +102,54 @@ def diagnostics(trace: Trace, lacking: Collection[int]) -> Iterator[Statement]:
         yield Statement("nsys_message", count, process=process, name=says)
     if unknown_n:
         yield Statement("unknown_messages", unknown_n)
+
+
+#: Kinds that say of a process that work of it is missing, or that it has none.
+LACKING = ("lost_work", "silent_work", "unawaited_work")
+
+
+def work_statements(trace: Trace, known: Mapping[int, LostWork]) -> Iterator[Statement]:
+    """Return what is missing of each process, and how many of them have no row at all."""
+    working = gpu_processes(trace)
+    silent_n = launching_n = 0
+    calls = trace.tables.get("api_calls", Table({}))
+    threads = distinct(calls["global_tid"]) if len(calls) else np.empty(0, dtype=np.int64)
+    for process in sorted({*working, *process_of_thread(threads).tolist()}):
+        work = known.get(process)
+        if work is None:
+            alone = working in ([process], [])
+            work = unrecorded_of(whole_process(trace, process, alone=alone))
+        launching_n += work.launches_n > 0 or process in working
+        if process in working:
+            yield from _lost(work, process)
+        elif work.launches_n:
+            silent_n += len(work.lost) > 0
+            yield from _silent(work, process)
+    if silent_n:
+        yield Statement("silent_processes", silent_n, launching_n)
+
+
+def _lost(work: LostWork, process: int) -> Iterator[Statement]:
+    """State what is lost of a process that has rows, and what the end of the capture may have."""
+    every = {"kernel": work.launches_n, "graph": work.launches_n, "copy": work.copy_calls_n}
+    yield from _proven("lost_work", work, every, process)
+    if work.late_n:
+        yield Statement(*("cut_work", work.late_n, work.launches_n, process), start_ns=work.late_ns)
+
+
+def _silent(work: LostWork, process: int) -> Iterator[Statement]:
+    """State what a process without any row launched."""
+    yield from _proven("silent_work", work, dict.fromkeys(work.lost_n, work.launches_n), process)
+    if work.late_n and not work.lost_n:
+        yield Statement(
+            *("unawaited_work", work.late_n, work.launches_n, process), start_ns=work.late_ns
+        )
+
+
+def _proven(
+    kind: str, work: LostWork, every: Mapping[str, int], process: int
+) -> Iterator[Statement]:
+    start_ns, end_ns = bounds(work.spans)
+    for name, count in work.lost_n.items():
+        said = (kind, count, every[name], process, None, start_ns, end_ns, name)
+        yield Statement(*said)

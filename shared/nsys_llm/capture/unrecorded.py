@@ -125,7 +125,10 @@ def find_unrecorded(
     if any(map(len, ops.values())) and not seen.any():
         return NOTHING  # they do not say which call launched them
     works = (does & WORK) != 0
-    _share_rows(calls, np.flatnonzero(works & ~seen), seen)
+    # So are calls of whose number another call has a row, or that have none.
+    missing, ids = np.flatnonzero(works & ~seen), calls["correlation_id"]
+    if missing.size:
+        seen[missing[(ids[missing] < 0) | np.isin(ids[missing], ids[seen])]] = True
     if not (works & ~seen).any():
         copies_n = int(np.count_nonzero(does & COPY))
         launches_n = int(np.count_nonzero(works)) - copies_n
@@ -138,13 +141,6 @@ def find_unrecorded(
     lined_up = LaunchCalls.of(calls, does, seen)
     streams = _Streams.of(lined_up, calls, ops, waits)
     return _judged(lined_up, streams)
-
-
-def _share_rows(calls: Table, missing: IntArray, seen: Mask) -> None:
-    """Count calls as seen of whose number another call has a row, or that have none."""
-    ids = calls["correlation_id"]
-    if missing.size:
-        seen[missing[(ids[missing] < 0) | np.isin(ids[missing], ids[seen])]] = True
 
 
 def _judged(calls: LaunchCalls, streams: _Streams) -> LostWork:

@@ -27,7 +27,6 @@ class Console:
     """Prints lines, each marked with how serious it is.
 
     Attributes:
-        quiet: Whether only errors are printed.
         results: The folder with the run's results, once it stands; None before.
     """
 

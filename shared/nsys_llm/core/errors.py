@@ -20,11 +20,7 @@ class ExitCode(IntEnum):
 
 
 class NsysLlmError(Exception):
-    """Base of all errors that are shown to the user in one line.
-
-    Attributes:
-        exit_code: What the process ends with when nobody handles the error.
-    """
+    """Base of all errors that are shown in one line; unhandled, they end with `exit_code`."""
 
     exit_code: ExitCode = ExitCode.FAULT
 

@@ -1,7 +1,8 @@
-"""What the system lets a run have: open files, and address space."""
+"""What the system lets a run have, open files and address space; and that freed memory is kept."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 from contextlib import suppress
@@ -44,3 +45,22 @@ def require_limits() -> None:
         )
     # Where it gets no stack for a thread, it interrupts the process.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+#: Parameters of mallopt(3), and their values: arrays of up to 1 GiB come from an arena, of which
+#: threads share one, and up to 2 GiB of what is free at its end is kept.
+_SETTINGS: Final = (
+    (-3, 1 << 30),  # M_MMAP_THRESHOLD
+    (-1, (1 << 31) - 1),  # M_TRIM_THRESHOLD
+    (-8, 1),  # M_ARENA_MAX
+)
+
+
+def keep_freed() -> bool:
+    """Set this for the whole process, as long as it runs; return whether it was done."""
+    try:
+        library = ctypes.CDLL(None)
+        set_option, _ = library.mallopt, library.gnu_get_libc_version
+    except (AttributeError, OSError, TypeError):
+        return False  # another C library
+    return all([set_option(parameter, value) for parameter, value in _SETTINGS])

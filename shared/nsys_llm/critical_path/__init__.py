@@ -7,7 +7,6 @@ what one rank hands on, with what `Charging` added up for each `Walk`. The repla
 same graph without what no change moves, `rank_graph` and a `Condenser` its weights under each
 change, `levels` and `longest` run it, over the ranks that collectives join.
 
-What begins in one rank goes on over ranks in `tables/` of step_budget: `meetings.py`, `job.py`
-(steps of the job), `job_walk.py` and `job_sums.py` (its path), `job_graph.py` and `replay.py` (its
-replays).
+What begins in one rank goes on over ranks in `job/`: `meet` tells which communication of ranks is
+one, `job_steps` the steps of the job, `follow_job` and `add_up` its path, `replays` its replays.
 """

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
-from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.identity import RankKey
@@ -39,7 +37,6 @@ class LaneRows:
 
     Attributes:
         kernel: Demangled name.
-        operation: See `nsys_llm.taxonomy.communication`.
         start_ns: Of those that start in the window; shape (n,), the report's clock, ascending.
         cut_n: Executions that reach into the window and start before it.
         over_limit_n: Executions left out because the rank has more than `MOST_COLLECTIVES`.
@@ -97,6 +94,12 @@ def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
         key, stream_place = divmod(key, streams.size)
         name_place, device_place = divmod(key, devices.size)
         name, operation = names[name_place], operation_of(names[name_place])
+        before_n = np.empty(0, dtype=np.int64)
+        if operation == SEND_RECV:
+            # The ids of a process ascend in the order of its calls, however late the GPU comes.
+            counted = ~wanted[code] & (kernels["device_id"] == devices[device_place])
+            launched = np.sort(kernels["correlation_id"][counted])
+            before_n = np.searchsorted(launched, ids[selected & sent]).astype(np.int64)
         lanes.append(
             LaneRows(
                 kernel=name,
@@ -107,11 +110,7 @@ def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
                 end_ns=communication["end_ns"][selected & sent],
                 cut_n=int((selected & ~inside).sum()),
                 over_limit_n=int((selected & inside & ~sent).sum()),
-                before_n=_launched_before(
-                    ids[selected & sent], kernels, ~wanted[code], int(devices[device_place])
-                )
-                if operation == SEND_RECV
-                else np.empty(0, dtype=np.int64),
+                before_n=before_n,
                 recorded_ns=recorded_ns,
             )
         )
@@ -163,18 +162,3 @@ def _first_record_ns(trace: RankTrace) -> int:
         is_range = np.isin(events["event_type"], (PUSH_POP, START_END))
         tables.append(events.take(is_range & (events["start_ns"] >= 0)))
     return min(int(rows["start_ns"].min()) for rows in tables if rows is not None and len(rows))
-
-
-def _launched_before(
-    ids: IntArray, kernels: Table, counted: npt.NDArray[np.bool_], device_id: int
-) -> IntArray:
-    """Return how many kernels were launched on a device before those of some correlation ids.
-
-    The ids of a process ascend in the order of its calls, however late the GPU comes to the work.
-
-    Args:
-        ids: Shape (n,).
-        counted: Which of them count, shape (kernels,).
-    """
-    counted_ids = np.sort(kernels["correlation_id"][counted & (kernels["device_id"] == device_id)])
-    return np.searchsorted(counted_ids, ids).astype(np.int64)

@@ -11,22 +11,21 @@ import numpy as np
 
 from nsys_llm.capture.unrecorded import LostWork, unrecorded_of
 from nsys_llm.facts.device.dependents import Dependents, dependents
-from nsys_llm.facts.device.gap_sums import GapSums, sum_gaps
 from nsys_llm.facts.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.facts.device.host_timeline import HostTimeline
+from nsys_llm.facts.device.idle_split import GapSums, sum_gaps
 from nsys_llm.facts.device.profiler_time import HeldCalls, held_calls, profiler_spans
 from nsys_llm.facts.host.places import Places
 from nsys_llm.facts.host.states import HostRecords, has_host_records
 from nsys_llm.facts.lanes import LaneRows, map_lanes
+from nsys_llm.facts.steps.away import no_work_spans, start_up_spans
 from nsys_llm.facts.steps.batches import Batches, step_batches
 from nsys_llm.facts.steps.finder import find_steps
 from nsys_llm.facts.steps.marked_ranges import MarkedRanges
-from nsys_llm.facts.steps.no_work import no_work_spans
-from nsys_llm.facts.steps.of_rank import device_steps
-from nsys_llm.facts.steps.start_up import start_up_spans
-from nsys_llm.facts.steps.steps import Steps
+from nsys_llm.facts.steps.steps import Steps, device_steps
 from nsys_llm.facts.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.intervals import IntArray, merged_unions
+from nsys_llm.taxonomy import idle_causes, wall_classes
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import LARGEST_TIME_NS, RankTrace
@@ -104,8 +103,13 @@ class RankView:
     @cached_property
     def host(self) -> HostTimeline:
         """The calls of its threads."""
-        away = self.no_work, self.not_recorded, self.other_process, self.start_up
-        return HostTimeline.of(self.trace, self.profiler, *away)
+        away = {
+            idle_causes.NOT_RECORDED: self.not_recorded,
+            idle_causes.OTHER_PROCESS: self.other_process,
+            idle_causes.NO_WORK: self.no_work,
+            idle_causes.START_UP: self.start_up,
+        }
+        return HostTimeline.of(self.trace, self.profiler, away)
 
     @cached_property
     def records(self) -> HostRecords:
@@ -170,8 +174,14 @@ class RankView:
     @cached_property
     def wall_layers(self) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
         """The full names of its kernels, and the layers of the wall split of each device."""
-        away = self.not_recorded, self.other_process, self.no_work, self.start_up
-        return wall_layers(self.trace, (self.profiler, *away))
+        host = {
+            wall_classes.PROFILER: self.profiler,
+            wall_classes.NOT_RECORDED: self.not_recorded,
+            wall_classes.OTHER_PROCESS: self.other_process,
+            wall_classes.NO_WORK: self.no_work,
+            wall_classes.BEFORE_STEPS: self.start_up,
+        }
+        return wall_layers(self.trace, host)
 
     def release(self, *names: str) -> None:
         """Forget what is no longer needed; asked for again, it is made again."""

@@ -38,7 +38,7 @@ if sys.version_info >= (3, 10):
     try:
         import nsys_llm
         found["ours"] = [nsys_llm.__version__, os.path.dirname(nsys_llm.__file__)]
-        from nsys_llm.profile.sqlite.native import decoder
+        from nsys_llm.profile.sqlite.pages import decoder
         found["decoder"] = decoder()
     except ImportError:
         pass
@@ -80,9 +80,6 @@ def check(root: Path, given: str | None) -> tuple[list[str], bool]:
 
     Returns:
         Lines to print, and whether a run would work.
-
-    Raises:
-        UsageError: A record is damaged.
     """
     report = _looked(root, given)
     return [*report.lines, *_closing(report)], not report.fixes

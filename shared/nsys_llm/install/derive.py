@@ -13,22 +13,21 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.declared import Column, Metric, Option, TableWrite
+from nsys_llm.manifest.declared import Column, Option, TableWrite
 from nsys_llm.manifest.manifest import Manifest, common_facts, load_manifest, recipe_names
-from nsys_llm.profile.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 from nsys_llm.report.analysis import load_rules
 from nsys_llm.report.rules import OURS, Rule
 from nsys_llm.report.run_texts import RULES
 from nsys_llm.report.templates import readable
+from nsys_llm.testing.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 
 _SECTION: Final = "<!-- derived: {name} -->\n"
 _SECTION_END: Final = "<!-- end -->"
-
 #: How exports and the framework of a release are tested, by the words of the data file.
 _EXPORTS: Final = {
     "nsys": "made by this release from real reports",
@@ -78,21 +77,26 @@ def common_page() -> str:
 def recipe_page(manifest: Manifest) -> str:
     """Return the page of the options, metrics, keys and tables that only one recipe has."""
     options, writes = common_facts(manifest.sided)
+    metrics = [f"| `{it.typed}` | {it.unit} | {_cell(it.meaning)} |" for it in manifest.metrics]
+    keys = [f"| `{key}` | {_cell(meaning)} |" for key, meaning in manifest.verdict.items()]
     return _page(
         f"{manifest.name}: options and tables",
         f"What the numbers mean: [{manifest.name}](../{manifest.name}.md). Options and tables\n"
         "that every recipe has: [common](common.md). Unit and meaning of each column are in the\n"
         "parquet files too, as field metadata.",
         ("Options", options_table(manifest.options[len(options) :])),
-        ("Metrics of gates", metrics_table(manifest.metrics)),
-        ("Keys of verdict.json", verdict_table(manifest.verdict)),
+        ("Metrics of gates", _table(("metric", "unit", "meaning"), metrics)),
+        ("Keys of verdict.json", _table(("key", "meaning"), keys)),
         ("Tables", tables_glossary(manifest.writes[len(writes) :])),
     )
 
 
 def options_table(options: Sequence[Option]) -> str:
     """Return options as a Markdown table."""
-    rows = [f"| {_typed(option)} | {_cell(_help(option))} |" for option in options]
+    rows = []
+    for option in options:
+        default = "" if option.default is None else f" Default: {option.default}."
+        rows.append(f"| {_typed(option)} | {_cell(option.help + default)} |")
     return _table(("option", "what it does"), rows)
 
 
@@ -106,18 +110,6 @@ def tables_glossary(tables: Sequence[TableWrite]) -> str:
     )
 
 
-def metrics_table(metrics: Sequence[Metric]) -> str:
-    """Return what a gate can be put on as a Markdown table."""
-    rows = [f"| `{metric.typed}` | {metric.unit} | {_cell(metric.meaning)} |" for metric in metrics]
-    return _table(("metric", "unit", "meaning"), rows)
-
-
-def verdict_table(verdict: Mapping[str, str]) -> str:
-    """Return the keys of verdict.json as a Markdown table."""
-    rows = [f"| `{key}` | {_cell(meaning)} |" for key, meaning in verdict.items()]
-    return _table(("key", "meaning"), rows)
-
-
 def versions_table() -> str:
     """Return what is known of each release of Nsight Systems, and how it is tested, as Markdown."""
     titles = ("Nsight Systems", "export schema", "tables known from", "exports tested")
@@ -129,25 +121,15 @@ def versions_table() -> str:
     return _table((*titles, "`nsys recipe` tested with"), rows)
 
 
-def needed_packages(project: str) -> str:
-    """Return the content of core/needed.json, by the text of pyproject.toml.
-
-    Python 3.10 has no reader for TOML, and the list is written one entry a line.
-    """
-    block = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
-    return json.dumps(re.findall(r'^ *"(.+)",$', block, re.M), indent=1) + "\n"
-
-
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each derived file of a checkout with the content that it should have.
-
-    Raises:
-        UsageError: The folder is no checkout of this project.
-    """
+    """Yield each derived file of a checkout with the content that it should have."""
     if not (root / "manifests" / "common.json").is_file():
         raise UsageError(f"{root}: not a checkout of nsys-llm-recipes (no manifests/common.json).")
     project = (root / "pyproject.toml").read_text("utf-8")
-    yield root / "shared/nsys_llm/core/needed.json", needed_packages(project)
+    # Python 3.10 has no reader for TOML, and the list is written one entry a line.
+    block = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    packages = json.dumps(re.findall(r'^ *"(.+)",$', block, re.M), indent=1)
+    yield root / "shared/nsys_llm/core/needed.json", f"{packages}\n"
     reference = root / "docs" / "reference"
     yield reference / "common.md", common_page()
     for name in recipe_names():
@@ -210,11 +192,6 @@ def _typed(option: Option) -> str:
     value = "\\|".join(option.choices) if option.choices else option.metavar
     alias = f", `--{option.alias}`" if option.alias else ""
     return f"`{option.flag}`{alias}" + (f" `{value}`" if value else "")
-
-
-def _help(option: Option) -> str:
-    default = "" if option.default is None else f" Default: {option.default}."
-    return option.help + default
 
 
 def _column_row(column: Column) -> str:

@@ -58,11 +58,7 @@ def newer(version: str, other: str) -> bool:
 
 
 def read_record(root: Path) -> Record | None:
-    """Return what was placed in a folder, or None.
-
-    Raises:
-        UsageError: The record cannot be understood, or names something outside the folder.
-    """
+    """Return what was placed in a folder, or None."""
     try:
         content = json.loads((root / RECORD).read_text("utf-8"))
         record = Record(**{name: content[name] for name in Record.__dataclass_fields__})
@@ -88,10 +84,6 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
 
     Returns:
         The version that was replaced, or None.
-
-    Raises:
-        NotWritableError: There is no permission.
-        UsageError: Something there is newer, or is not ours.
     """
     old = read_record(root)
     _refuse(root, old, folders, version)
@@ -118,10 +110,6 @@ def remove(root: Path) -> list[str] | None:
 
     Returns:
         What was kept, because somebody added it; None where nothing is recorded.
-
-    Raises:
-        NotWritableError: There is no permission.
-        UsageError: The record is damaged.
     """
     record = read_record(root)
     if record is None:

@@ -136,7 +136,6 @@ def waiting_and_transfer(
     """Return when a device waits and when it transfers, in its report's clock.
 
     Args:
-        owner: Which device: its position in `MatchedCollectives.devices`.
         staged: Of which transfers count with low confidence, too, see `Stages.staged`.
         chooses: Tells which collectives of a sequence count; None for all.
 

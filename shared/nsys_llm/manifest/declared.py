@@ -6,9 +6,11 @@ schema beside it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,6 @@ class Option:
     """One command-line option; `name` is the field, `--name-with-dashes` the flag.
 
     Attributes:
-        excludes: Another option that cannot be given together with this one.
         alias: Another name, which Nsight Systems' own recipes have for it.
     """
 
@@ -54,7 +55,6 @@ class TableWrite:
     """One written table.
 
     Attributes:
-        file: Name without extension.
         index: Column that becomes the index of the data frame, as NVIDIA's tables have it.
         option: The option without which it has no rows; None for most tables.
         reads: Tables read, without each of which it has no rows.
@@ -96,8 +96,6 @@ class TableRead:
     """One table of an export that a recipe reads, in our names (see `nsys_llm.profile.tables`).
 
     Attributes:
-        columns: Columns that are always read.
-        columns_with: Further columns, by the option that needs them.
         references: Further columns, by a table that stands before this one and has rows that they
             refer to.
         only_with: Options of which one must be given for the table to be read; empty: always.
@@ -113,8 +111,8 @@ class TableRead:
     columns: tuple[str, ...]
     lost: str
     required: bool = False
-    columns_with: Mapping[str, tuple[str, ...]] | None = None
-    references: Mapping[str, tuple[str, ...]] | None = None
+    columns_with: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    references: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_with: tuple[str, ...] = ()
     capture: str | None = None
     only_if: tuple[str, ...] = ()
@@ -123,17 +121,12 @@ class TableRead:
         """Return the columns to read under these options; empty if the table is not needed."""
         if self.only_with and not self.only_if and not self.is_asked(options):
             return ()
-        extra = (cols for name, cols in (self.columns_with or {}).items() if options.get(name))
+        extra = (cols for name, cols in self.columns_with.items() if options.get(name))
         return tuple(dict.fromkeys([*self.columns, *(col for cols in extra for col in cols)]))
 
     def is_asked(self, options: Mapping[str, Any]) -> bool:
         """Return whether one of `only_with` is given."""
         return any(options.get(name) for name in self.only_with)
-
-    def columns_for(self, tables: Collection[str]) -> tuple[str, ...]:
-        """Return the columns to read besides, where these tables have rows."""
-        column_sets = ((self.references or {}).get(table, ()) for table in tables)
-        return tuple(column for columns in column_sets for column in columns)
 
 
 @dataclass(frozen=True)
@@ -141,16 +134,11 @@ class Section:
     """One table as people read it.
 
     Attributes:
-        title: Heading; findings link to it.
-        shows: What it shows and how to read it, one to three sentences.
-        columns: Columns of the rows that are shown.
-        charts: Figures, drawn above the rows.
         lead: Whether it is read first: report.md has no others, and the notebook folds them.
         opening: Whether its figures, without rows, stand ahead of the findings; report.md, which
             has no figures, leaves it out.
         beside: Whether its figures, without rows, stand below the finding whose number its rows
             have; report.md leaves it out.
-        optional: Whether it is left out where the table has no rows.
         extra: Whether few captures have it: it stands apart, behind all others.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
         by: Column of numbers by which the rows that are shown are chosen, the largest first, above
@@ -172,40 +160,23 @@ class Section:
     by: str | None = None
 
 
-def option_of(raw: Mapping[str, Any]) -> Option:
-    """Return an option out of its JSON object."""
-    return Option(**{**raw, "choices": tuple(raw.get("choices", ()))})
+def declared(kind: type[_T], rows: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
+    """Return what JSON objects declare; lists, also those in objects, become tuples."""
+    return tuple(kind(**{name: _frozen(value) for name, value in row.items()}) for row in rows)
 
 
-def write_of(raw: Mapping[str, Any]) -> TableWrite:
-    """Return a written table out of its JSON object."""
-    plain = {key: value for key, value in raw.items() if key != "side"}
-    columns = tuple(Column(**column) for column in raw["columns"])
-    return TableWrite(**{**plain, "columns": columns, "reads": tuple(raw.get("reads", ()))})
-
-
-def read_of(raw: Mapping[str, Any]) -> TableRead:
-    """Return a table to read out of its JSON object."""
-    columns_with = {name: tuple(cols) for name, cols in raw.get("columns_with", {}).items()}
-    references = {name: tuple(cols) for name, cols in raw.get("references", {}).items()}
-    return TableRead(
-        table=raw["table"],
-        columns=tuple(raw["columns"]),
-        lost=raw["lost"],
-        required=raw["required"],
-        columns_with=columns_with,
-        references=references,
-        only_with=tuple(raw.get("only_with", ())),
-        capture=raw.get("capture"),
-        only_if=tuple(raw.get("only_if", ())),
+def declared_writes(rows: Iterable[Mapping[str, Any]]) -> tuple[TableWrite, ...]:
+    """Return the same of written tables, whose columns are objects too."""
+    columns = ({**row, "columns": list(declared(Column, row["columns"]))} for row in rows)
+    return declared(
+        TableWrite, ({key: row[key] for key in row if key != "side"} for row in columns)
     )
 
 
-def section_of(raw: Mapping[str, Any]) -> Section:
-    """Return a section out of its JSON object."""
-    charts = tuple(raw.get("charts", ()))
-    columns, summary = tuple(raw["columns"]), tuple(raw.get("summary", ()))
-    return Section(**{**raw, "columns": columns, "charts": charts, "summary": summary})
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _frozen(inner) for name, inner in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def joined_reads(reads: Sequence[Sequence[TableRead]]) -> tuple[TableRead, ...]:
@@ -229,8 +200,8 @@ def _joined_read(same: Sequence[TableRead]) -> TableRead:
         columns=_distinct(read.columns for read in same),
         lost=same[0].lost,
         required=any(read.required for read in same),
-        columns_with=_distinct_by_name(read.columns_with or {} for read in same),
-        references=_distinct_by_name(read.references or {} for read in same),
+        columns_with=_distinct_by_name(read.columns_with for read in same),
+        references=_distinct_by_name(read.references for read in same),
         only_with=() if always else _distinct(read.only_with for read in same),
         capture=next((read.capture for read in same if read.capture), None),
         only_if=() if needed else _distinct(read.only_if for read in same),

@@ -1,10 +1,7 @@
 """Gates: how much worse a metric may be than in the baseline, as people type it. Pure.
 
-    metric:+3%            3 percent of the baseline's value
-    idle_pct:+2pp         2 percentage points, for metrics in percent
-    exposed_comm:+10ms    an amount, in a unit that suits the metric
-    kernel(flash*):+2%    a metric with an argument
-    steps_per_second:-3%  a metric that is worse the smaller it is
+They are written like `kernel(flash*):+2%`, `idle_pct:+2pp`, `exposed_comm:+10ms` (docs/gates.md);
+`steps_per_second:-3%` where a metric is worse the smaller it is.
 
 Limits are in the direction in which a metric gets worse. Values are exact fractions: a change of
 just the limit passes.
@@ -52,8 +49,6 @@ class Gate:
     """One gate.
 
     Attributes:
-        text: As typed, without space around it.
-        argument: What stands in brackets; None for a metric without.
         limit: How much greater the metric may be: in percent if `relative`, else in its own unit.
         relative: Whether the limit is a share of the baseline's value.
         falls: Whether it may be so much smaller, and not greater.
@@ -72,7 +67,6 @@ class Judgement:
     """What a gate says.
 
     Attributes:
-        result: `PASS`, `FAIL`, `PROBABLY_FAIL` or `NOT_COMPARABLE`.
         allowed: How much greater the metric might be, in its own unit; None where that is not
             known.
         reason: In one sentence, where there is more to say than the numbers.
@@ -87,9 +81,6 @@ def gate_texts(word: str) -> tuple[str, ...]:
     """Return the gates behind one word of a command line: itself, or the lines of `@FILE`.
 
     Empty lines of a file, and what follows a `#`, are left out.
-
-    Raises:
-        UsageError: The file cannot be read, or has no gate.
     """
     if not word.startswith(_FILE):
         return (word,)
@@ -102,11 +93,7 @@ def gate_texts(word: str) -> tuple[str, ...]:
 
 
 def parse_gates(texts: Sequence[str], metrics: Sequence[Metric]) -> tuple[Gate, ...]:
-    """Read gates.
-
-    Raises:
-        UsageError: A text is no gate, or of no metric; the message lists the legal ones.
-    """
+    """Read gates."""
     return tuple(_parsed(text.strip(), metrics) for text in texts)
 
 

@@ -43,7 +43,6 @@ class GraphAnnotations:
     """Nodes of CUDA graphs by their key, (graph id << 32) | node id; arrays of shape (nodes,).
 
     Attributes:
-        file: The file that they are of, as it was typed.
         key: Distinct, ascending.
         part: Code into `texts`, -1 for none.
         source: Likewise, file and line.
@@ -73,8 +72,7 @@ def _read(path: str) -> GraphAnnotations:
     nodes: dict[int, tuple[str | None, str | None]] = {}
     for key, value in _nodes(content):
         # Half a character of UTF-16, which no file of results can hold, becomes a question mark.
-        said = (text and text.encode(errors="replace").decode() for text in _said(value))
-        name, source = said
+        name, source = (text and text.encode(errors="replace").decode() for text in _said(value))
         old = nodes.get(key, (None, None))
         nodes[key] = name or old[0], source or old[1]
     nodes = {key: said for key, said in nodes.items() if said != (None, None)}
@@ -94,7 +92,10 @@ def _content(path: str) -> Any:
         raw = _unpacked(raw, path)
     if raw[:1] == b"\x80" or path.endswith((".pkl", ".pickle")):
         try:
-            _check_memo(raw)
+            for opcode, index, _ in pickletools.genops(raw):
+                # Its reader would reserve room for more objects than it can hold.
+                if opcode.name.endswith("PUT") and int(index or 0) > len(raw):
+                    raise pickle.UnpicklingError(f"its object {index} is in {len(raw)} bytes")
             return _PlainUnpickler(io.BytesIO(raw)).load()
         except _NO_PICKLE as error:
             raise UsageError(
@@ -114,13 +115,6 @@ def _unpacked(raw: bytes, path: str) -> bytes:
     if len(unpacked) > _MOST_BYTES:
         raise UsageError(f"{path}: holds more than {_MOST_BYTES >> 20} MB unpacked.")
     return unpacked
-
-
-def _check_memo(raw: bytes) -> None:
-    """Refuse a pickle that makes its reader reserve room for more objects than it can hold."""
-    for opcode, index, _ in pickletools.genops(raw):
-        if opcode.name.endswith("PUT") and int(index or 0) > len(raw):
-            raise pickle.UnpicklingError(f"its object {index} is in {len(raw)} bytes")
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -23,14 +23,13 @@ from nsys_llm.manifest.declared import (
     Section,
     TableRead,
     TableWrite,
+    declared,
+    declared_writes,
     joined_reads,
-    option_of,
-    read_of,
-    section_of,
-    write_of,
 )
 
 _COMMON: Final = "common"
+_TEXTS: Final = ("name", "title", "question", "class_name", "description")
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,8 @@ class Manifest:
     """One recipe. `options`, `writes` and `sections` include what all recipes share.
 
     Attributes:
-        question: What the recipe answers, as a user asks it.
-        sections: What the report and the notebook show, from coarse to fine.
         sided: Whether it compares sets of ranks (see `nsys_llm.trace.rank_sets`); the tables that
             all recipes share then say which set a row is of.
-        metrics: What a gate can be put on.
-        verdict: What each key of verdict.json means; empty for a recipe without gates.
         recipes: Of an overview, the recipes that it runs; their options and reads are its own.
         by_step: Whether it tells of steps by itself, so that --step alone means something.
     """
@@ -66,11 +61,7 @@ class Manifest:
     recipes: tuple[str, ...] = ()
 
     def table(self, file: str) -> TableWrite:
-        """Return one written table by name.
-
-        Raises:
-            ManifestError: The recipe has no such table.
-        """
+        """Return one written table by name."""
         for table in self.writes:
             if table.file == file:
                 return table
@@ -91,11 +82,7 @@ def recipe_question(recipe: str) -> str:
 
 @lru_cache
 def load_manifest(recipe: str) -> Manifest:
-    """Return the manifest of a recipe.
-
-    Raises:
-        UsageError: There is no such recipe; the message lists those there are.
-    """
+    """Return the manifest of a recipe."""
     if recipe not in recipe_names():
         raise UsageError(f"unknown recipe '{recipe}'; there are: {', '.join(recipe_names())}.")
     return _built(_read_json(recipe), _read_json(_COMMON))
@@ -110,19 +97,19 @@ def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...
     common = _read_json(_COMMON)
     writes = _for_kind(common["writes"], sided)
     writes = [_with_side(raw) for raw in writes] if sided else writes
-    return tuple(map(option_of, common["options"])), tuple(map(write_of, writes))
+    return declared(Option, common["options"]), declared_writes(writes)
 
 
 @lru_cache
 def timeline_reads() -> tuple[TableRead, ...]:
     """Return what is read of a profile to show its timeline."""
-    return tuple(map(read_of, _read_json(_COMMON)["timeline"]))
+    return declared(TableRead, _read_json(_COMMON)["timeline"])
 
 
 @lru_cache
 def checked_reads() -> tuple[TableRead, ...]:
     """Return what is read of a profile to say what it is; every recipe reads that too."""
-    return tuple(map(read_of, _read_json(_COMMON)["checked"]))
+    return declared(TableRead, _read_json(_COMMON)["checked"])
 
 
 @lru_cache
@@ -138,28 +125,21 @@ def _built(facts: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     recipes = tuple(facts.get("recipes", ()))
     parts = [load_manifest(recipe) for recipe in recipes]
     known = {option.name for option in options}
-    own_reads = tuple(map(read_of, facts["reads"]))
-    own_options = [*map(option_of, facts["options"])]
+    own_reads = declared(TableRead, facts["reads"])
     inherited = {
         option.name: option for part in parts for option in part.options if option.name not in known
     }
     return Manifest(
-        name=facts["name"],
-        title=facts["title"],
-        question=facts["question"],
-        class_name=facts["class_name"],
-        description=facts["description"],
+        **{name: facts[name] for name in _TEXTS},
         type=facts.get("type"),
-        tags=tuple(facts.get("tags", ())),
-        options=(*options, *own_options, *inherited.values()),
+        tags=tuple(facts["tags"]),
+        options=(*options, *declared(Option, facts["options"]), *inherited.values()),
         reads=joined_reads([own_reads, *(part.reads for part in parts), checked_reads()]),
-        writes=(*writes, *map(write_of, facts["writes"])),
-        sections=tuple(
-            section_of(raw) for raw in [*facts["sections"], *_for_kind(common["sections"], sided)]
-        ),
+        writes=(*writes, *declared_writes(facts["writes"])),
+        sections=declared(Section, [*facts["sections"], *_for_kind(common["sections"], sided)]),
         sided=sided,
-        metrics=tuple(Metric(**raw) for raw in facts.get("metrics", ())),
-        verdict=dict(facts.get("verdict", {})),
+        metrics=declared(Metric, facts.get("metrics", ())),
+        verdict=facts.get("verdict", {}),
         by_step=facts.get("by_step", False) or any(part.by_step for part in parts),
         recipes=recipes,
     )

@@ -37,9 +37,6 @@ class Experts:
     """The mixture of experts of a model.
 
     Attributes:
-        experts_n: Routed experts of a layer.
-        chosen_n: Those that a token goes through.
-        size: Intermediate size of each.
         shared_size: Of all shared experts of a layer together.
         layers: Those that have experts; the others are dense.
     """
@@ -59,13 +56,9 @@ class ModelConfig:
         reason: Key whose meaning is not known here, so that nothing is computed; None for none.
         hidden: Width, h.
         layers_n: L.
-        heads_n: Heads of queries.
-        kv_heads_n: Heads of keys and values.
-        head_dim: Width of each.
         intermediate: Width of the dense feed-forward network, F.
         vocabulary: V.
         is_gated: Whether that network has three matrices, else two.
-        dtype: torch_dtype.
         all_reduces_n: Of a layer whose weights are spread.
         attention_bytes: Mean bytes of a weight of queries and output, quantized with its scales.
         keys_bytes: Of one of keys and values.
@@ -73,7 +66,6 @@ class ModelConfig:
         expert_bytes: Of one of routed experts.
         kv_bytes: Of a key's or value's number, without --kv-dtype.
         compute: Type whose peak the products reach, as in data sheets.
-        experts: None for a dense model.
     """
 
     reason: str | None
@@ -107,11 +99,7 @@ class _Unknown(Exception):
 
 
 def model_fields(path: str) -> dict[str, Any]:
-    """Return the fields of `ModelConfig` of a file, as an option's value that JSON can hold.
-
-    Raises:
-        UsageError: See `read_model`.
-    """
+    """Return the fields of `ModelConfig` of a file, as an option's value that JSON can hold."""
     return asdict(read_model(path))
 
 
@@ -139,11 +127,7 @@ def read_model(path: str) -> ModelConfig:
 
 
 def model_of(content: Mapping[str, Any]) -> ModelConfig:
-    """Return the model of a config.
-
-    Raises:
-        UsageError: A value is missing, or not of its type or size.
-    """
+    """Return the model of a config."""
     data = data_file("model_types")
     config = {data["names"].get(key, key): value for key, value in content.items()}
     known = {*data["used"], *data["harmless"]}

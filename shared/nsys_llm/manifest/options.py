@@ -27,14 +27,12 @@ _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
 
 #: Each rank without a profile has a row; more would take all of the memory.
 _MOST_RANKS: Final = 100_000
-
 #: Of a list of ranks or devices.
 _MOST_NUMBERS: Final = 1_000_000
 #: No window of a capture ends before.
 _LEAST_NS: Final = 1_000
 #: 146 years; later times are no 64-bit numbers.
 _LATEST_NS: Final = 1 << 62
-
 #: Begins a range that somebody typed (`-5/3`, `-3:5`), and no option; argparse knows `-5` only.
 _NEGATIVE: Final = re.compile(r"-\.?[\d/:]")
 
@@ -43,11 +41,7 @@ _TIME_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 
 
 def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
-    """Add a recipe's options to a parser, leaving out those that it has already.
-
-    Args:
-        parser: The parser; options that a newer Nsight Systems added to it stay as they are.
-    """
+    """Add a recipe's options to a parser, leaving out those that it has already."""
     parser._negative_number_matcher = _NEGATIVE
     groups: dict[str, Any] = {}
     for option in manifest.options:
@@ -60,11 +54,7 @@ def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
 
 
 def parsed_option(option: Option, value: Any) -> Any:
-    """Return a value given in Python as the command line would have it: typed, and parsed.
-
-    Raises:
-        UsageError: It means nothing, in the words of the command.
-    """
+    """Return a value given in Python as the command line would have it: typed, and parsed."""
     if value is None or (option.type == "flag" and isinstance(value, bool)):
         return value
     try:
@@ -127,13 +117,18 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         else _read(option, given[option.name])
         for option in manifest.options
     }
-    _check_excluded(manifest, options)
+    for option in manifest.options:
+        if option.excludes and options[option.name] and options[option.excludes]:
+            other = option.excludes.replace("_", "-")
+            raise UsageError(f"{option.flag} and --{other} exclude each other.")
     options["filter_time"] = _filter_time(options)
     _check_window(options["filter_time"])
     if (options["world_size"] or 0) > _MOST_RANKS:
         raise UsageError(f"--world-size: no job has more than {_MOST_RANKS:,} ranks.")
     chosen_recipes(manifest, options)
-    _check_perfetto(options)
+    if options["perfetto_window"] is not None and not options["perfetto"]:
+        raise UsageError("--perfetto-window says what --perfetto shows; add --perfetto.")
+    _check_window(options["perfetto_window"])
     _check_steps(manifest, options)
     _check_texts(options)
     if "gate" in options:
@@ -152,13 +147,6 @@ def _read(option: Option, value: Any) -> Any:
         return _READERS[option.type](value)
     except UsageError as error:
         raise UsageError(f"argument {option.flag}: {error.message}") from error
-
-
-def _check_excluded(manifest: Manifest, options: Mapping[str, Any]) -> None:
-    for option in manifest.options:
-        if option.excludes and options[option.name] and options[option.excludes]:
-            other = option.excludes.replace("_", "-")
-            raise UsageError(f"{option.flag} and --{other} exclude each other.")
 
 
 def _filter_time(options: dict[str, Any]) -> tuple[int | None, int | None] | None:
@@ -185,11 +173,7 @@ def _check_texts(options: Mapping[str, Any]) -> None:
 
 
 def chosen_recipes(manifest: Manifest, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the recipes that a run is made of, in the order of its manifest; of most, none.
-
-    Raises:
-        UsageError: `--only` names another one.
-    """
+    """Return the recipes that a run is made of, in the order of its manifest; of most, none."""
     names = manifest.recipes
     if not options.get("only"):
         return names
@@ -197,12 +181,6 @@ def chosen_recipes(manifest: Manifest, options: Mapping[str, Any]) -> tuple[str,
     if odd := [name for name in chosen if name not in names]:
         raise UsageError(f"--only: no recipe '{odd[0]}'; there are: {', '.join(names)}.")
     return tuple(name for name in names if name in chosen)
-
-
-def _check_perfetto(options: Mapping[str, Any]) -> None:
-    if options["perfetto_window"] is not None and not options["perfetto"]:
-        raise UsageError("--perfetto-window says what --perfetto shows; add --perfetto.")
-    _check_window(options["perfetto_window"])
 
 
 def _check_steps(manifest: Manifest, options: Mapping[str, Any]) -> None:
@@ -327,9 +305,6 @@ def parse_duration_ns(text: str) -> int:
     Args:
         text: Plain nanoseconds (`1500`), or numbers with units in any order that add up
             (`5s`, `1.5ms`, `1s2ms3us4ns`). As `nsys stats --filter-time` takes them.
-
-    Raises:
-        UsageError: The text is neither.
     """
     if text.startswith("-"):
         raise UsageError(f"'{text}' is before the capture; times begin with the capture, at 0.")

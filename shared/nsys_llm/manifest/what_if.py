@@ -35,7 +35,6 @@ class ReplayChange:
     """One thing that is different.
 
     Attributes:
-        what: One of the words above.
         name: Of what; "" where it is said of all.
         factor: By which lengths are multiplied; of `launches` the ns of each; 0 otherwise.
     """
@@ -54,11 +53,7 @@ class ReplayChange:
 
 
 def parse_change(text: str) -> ReplayChange:
-    """Return the change that some words stand for.
-
-    Raises:
-        UsageError: They stand for none.
-    """
+    """Return the change that some words stand for."""
     what, colon, rest = text.partition(":")
     subject, value = rest, ""
     if not colon:
@@ -99,9 +94,5 @@ def _number(what: str, value: str) -> float | None:
 
 
 def change_text(word: str) -> str:
-    """Return a change as `ReplayChange.text` has it.
-
-    Raises:
-        UsageError: It is none.
-    """
+    """Return a change as `ReplayChange.text` has it."""
     return parse_change(word).text

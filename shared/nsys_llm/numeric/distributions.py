@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.numeric.grouping import begins_group, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import Rows
 
@@ -137,7 +138,7 @@ class ValueCounts:
         total, minimum, maximum = n.copy(), n.copy(), n.copy()
         squares = np.zeros(groups_n, dtype=object)
         if self.group.size:
-            first = _run_starts(self.group)
+            first = np.flatnonzero(begins_group(self.group))
             codes = self.group[first]
             n[codes] = np.add.reduceat(self.count, first)
             total[codes] = np.add.reduceat(self.count * self.value, first)
@@ -152,8 +153,7 @@ class ValueCounts:
         Percentile q of n values lies at position q * (n - 1) / 100 of the sorted values (numpy's
         default, linear); its integer part and the rest in hundredths are exact here.
         """
-        n = np.bincount(self.group, weights=None, minlength=groups_n) * 0
-        np.add.at(n, self.group, self.count)
+        n = summed(self.group, self.count, groups_n)
         position = np.multiply.outer(np.maximum(n - 1, 0), np.array(PERCENTS, dtype=np.int64))
         index, hundredths = np.divmod(position, 100)
         if self.group.size == 0:
@@ -181,9 +181,7 @@ def interpolate(order: OrderStatistics) -> np.ndarray[tuple[int, ...], np.dtype[
     return (order.low + step / 100.0).reshape(-1, len(PERCENTS))
 
 
-def sample_std(
-    moments: Moments,
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def sample_std(moments: Moments) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Return the standard deviation (ddof 1) per group; NaN where there are fewer than two values.
 
     The variance is formed from exact integers, so nothing cancels.
@@ -200,7 +198,8 @@ def sample_std(
 
 
 def _counted(group: IntArray, value: IntArray, count: IntArray | None) -> ValueCounts:
-    if group.size == 0:
+    rows_n = group.size
+    if rows_n == 0:
         return ValueCounts.empty()
     if int(value.max()) < _VALUE_LIMIT and int(group.max()) < _GROUP_LIMIT:
         packed = group << _VALUE_BITS
@@ -210,15 +209,13 @@ def _counted(group: IntArray, value: IntArray, count: IntArray | None) -> ValueC
         else:
             order = np.argsort(packed, kind="stable")
             packed, count = packed[order], count[order]
-        first = _run_starts(packed)
+        first = np.flatnonzero(begins_group(packed))
         group, value = packed[first] >> _VALUE_BITS, packed[first] & (_VALUE_LIMIT - 1)
-        rows_n = packed.size
     else:
         order = np.lexsort((value, group))
         group, value = group[order], value[order]
         count = None if count is None else count[order]
-        new = np.concatenate(([True], (np.diff(group) != 0) | (np.diff(value) != 0)))
-        first, rows_n = np.flatnonzero(new), group.size
+        first = np.flatnonzero(begins_group(group) | begins_group(value))
         group, value = group[first], value[first]
     repeats = np.diff(np.append(first, rows_n)) if count is None else np.add.reduceat(count, first)
     return ValueCounts(group, value, repeats.astype(np.int64))
@@ -235,7 +232,3 @@ def _sums_of_squares(value: IntArray, count: IntArray, first: IntArray) -> Any:
             return ((sums[0] << _HALF_BITS) + sums[1] << _HALF_BITS) + sums[2]
     big = value.astype(object)
     return np.add.reduceat(big * big * count, first)
-
-
-def _run_starts(values: IntArray) -> IntArray:
-    return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1]))).astype(np.int64)

@@ -20,12 +20,7 @@ from nsys_llm.numeric.intervals import IntArray
 
 @dataclass(frozen=True)
 class Effects:
-    """Changes and their parts; all of shape (rows,), int64. Positive means more or longer.
-
-    Attributes:
-        count: The part that more or fewer calls make, at the mean of the baseline.
-        per_call: The rest: longer or shorter calls.
-    """
+    """Changes and their parts; all of shape (rows,), int64. Positive means more or longer."""
 
     change: IntArray
     count: IntArray
@@ -36,24 +31,16 @@ def split_change(calls0: IntArray, total0: IntArray, calls1: IntArray, total1: I
     """Split changes of sums into the effect of the number of calls and that of their length.
 
     Args:
-        calls0: Shape (rows,), calls in the baseline.
-        total0: Shape (rows,), their sum, in any unit.
-        calls1: Shape (rows,), calls in the input.
-        total1: Shape (rows,), their sum.
+        calls0: Shape (rows,), as all, calls in the baseline; `calls1` in the input.
+        total0: Their sum, in any unit; `total1` likewise.
     """
     change = total1 - total0
     on_both = (calls0 > 0) & (calls1 > 0)
     # In Python's integers: a product of a count and a sum may outgrow 64 bits.
+    columns = (values.tolist() for values in (calls0, total0, calls1, on_both, change))
     parts = [
         _half_even((n1 - n0) * t0, n0) if both else whole
-        for n0, t0, n1, both, whole in zip(
-            calls0.tolist(),
-            total0.tolist(),
-            calls1.tolist(),
-            on_both.tolist(),
-            change.tolist(),
-            strict=True,
-        )
+        for n0, t0, n1, both, whole in zip(*columns, strict=True)
     ]
     count = np.array(parts, dtype=np.int64)
     return Effects(change, count, change - count)

@@ -48,10 +48,7 @@ def exclusive_in_windows(
     """Return the shares of intervals in the time inside windows; see `exclusive_ns`.
 
     Args:
-        start_ns: Shape (n,), in any order.
-        end_ns: Shape (n,).
-        tie_break: Shape (n,).
-        windows: Shape (m, 2), sorted and disjoint; None for all time.
+        windows: Shape (m, 2), sorted and disjoint; None for all time. The others as there.
     """
     if windows is None:
         return exclusive_ns(start_ns, end_ns, tie_break)

@@ -6,14 +6,15 @@ An operation of no length covers nothing, but it runs: it ends one gap and begin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.blocks import blocks, small_blocks
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, intersect_intervals
+from nsys_llm.numeric.stacking import Rows, stacked
 
 _LOWEST: Final = int(np.iinfo(np.int64).min)
 _HIGHEST: Final = int(np.iinfo(np.int64).max)
@@ -23,7 +24,7 @@ Positions = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Gaps:
+class Gaps(Rows):
     """Stretches without an operation, in order of time; all but `spans` of shape (n,).
 
     Attributes:
@@ -50,10 +51,6 @@ class Gaps:
 
     def __len__(self) -> int:
         return len(self.spans)
-
-    def take(self, rows: npt.NDArray[Any] | slice) -> Gaps:
-        """Return the gaps that a mask, an index array or a slice selects."""
-        return Gaps(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def inside(self, windows: IntArray) -> Gaps:
         """Return the parts that lie in windows, shape (m, 2), sorted and disjoint."""
@@ -105,7 +102,8 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
     reach = np.maximum.accumulate(end_ns)
     whole = _between(start_ns, end_ns, reach)
     whole = _with_edges(whole, start_ns, end_ns, reach, windows)
-    if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
+    low, high = windows[0, 0], windows[-1, 1]
+    if len(windows) == 1 and len(whole) and low <= whole.start_ns[0] and whole.end_ns[-1] <= high:
         return whole
     return whole.inside(windows)
 
@@ -145,10 +143,7 @@ def gap_blocks(
             rows = np.insert(rows, 0, last)
         at = rows if order is None else order[rows]
         starts, ends = start_ns[at], end_ns[at]
-        if block.stop < rows_n:
-            edges[0, 1] = ends.max()
-        else:
-            edges[0, 1] = _HIGHEST
+        edges[0, 1] = ends.max() if block.stop < rows_n else _HIGHEST
         gaps = find_gaps(starts, ends, intersect_intervals(windows, edges))
         yield replace(gaps, before=_places(rows, gaps.before), after=_places(rows, gaps.after))
         last, edges[0, 0] = rows[ends.argmax()] if rows.size else -1, edges[0, 1]
@@ -168,11 +163,6 @@ def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
     return last
 
 
-def _holds(window: IntArray, gaps: Gaps) -> bool:
-    """Return whether gaps, in order of time, all lie inside a window."""
-    return bool(window[0] <= gaps.spans[0, 0] and gaps.spans[-1, 1] <= window[1])
-
-
 def _with_edges(
     gaps: Gaps, start_ns: IntArray, end_ns: IntArray, reach: IntArray, windows: IntArray
 ) -> Gaps:
@@ -188,9 +178,7 @@ def _with_edges(
     if start_ns.size and high > int(reach[-1]):
         last = _last_ended(end_ns, reach, np.array([end_ns.size - 1]))
         parts.append(_gaps([[int(reach[-1]), high]], last, [-1], reach[-1:]))
-    return Gaps(
-        *(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(Gaps))
-    )
+    return stacked(Gaps, parts)
 
 
 def _gaps(

@@ -243,3 +243,61 @@ def _in_order(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]
         return start_ns, end_ns
     order = np.argsort(start_ns, kind="stable")
     return start_ns[order], end_ns[order]
+
+
+def bin_edges(start_ns: int, end_ns: int, most_n: int) -> IntArray:
+    """Return the edges of at most `most_n` parts of [start, end), none of them empty.
+
+    Returns:
+        Shape (parts + 1,), ascending; lengths differ by at most 1 ns. One part of no length where
+        the span has none.
+    """
+    length = max(end_ns - start_ns, 0)
+    parts = max(min(most_n, length), 1)
+    nth = np.arange(parts + 1, dtype=np.int64)
+    # Quotient and rest apart: their product with the whole length could outgrow 64 bits.
+    each, rest = divmod(length, parts)
+    return start_ns + nth * each + nth * rest // parts
+
+
+def span_quarters(start_ns: int, end_ns: int) -> IntArray:
+    """Return the ends of the four quarters of a span, shape (4,)."""
+    return bin_edges(start_ns, max(end_ns, start_ns + 4), 4)[1:]
+
+
+def nesting_lanes(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return a lane for each interval, the lowest that is free.
+
+    Two of one lane lie apart, or one lies inside the other: none overlaps another in part.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+
+    Returns:
+        Shape (n,), int64, from 0.
+    """
+    order = np.lexsort((-end_ns, start_ns))
+    starts, ends = start_ns[order], end_ns[order]
+    lane = np.zeros(start_ns.size, dtype=np.int64)
+    if not (starts[1:] < np.maximum.accumulate(ends)[:-1]).any():
+        return lane
+    # Ends of the intervals that are open in each lane, the innermost last.
+    lanes: list[list[int]] = []
+    lane[order] = [
+        _placed(lanes, start, end)
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+    return lane
+
+
+def _placed(lanes: list[list[int]], start_ns: int, end_ns: int) -> int:
+    """Open an interval in the first lane that takes it, and return which."""
+    for number, open_ends in enumerate(lanes):
+        while open_ends and open_ends[-1] <= start_ns:
+            open_ends.pop()
+        if not open_ends or end_ns <= open_ends[-1]:
+            open_ends.append(end_ns)
+            return number
+    lanes.append([end_ns])
+    return len(lanes) - 1

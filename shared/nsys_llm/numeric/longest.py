@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.grouping import begins_group, order_by_code, position_in_group
+from nsys_llm.numeric.grouping import begins_group, order_by_code, position_in_group, summed
 from nsys_llm.numeric.intervals import IntArray
 
-#: So many rows at once stay in the processor's cache.
-_BLOCK = 1 << 16
 _NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -37,8 +36,7 @@ def longest_starts(
         Shape (groups,); NULL_INT where no row of the group counts.
     """
     earliest_ns = np.full(len(longest_ns), _NEVER, dtype=np.int64)
-    for first in range(0, group.size, _BLOCK):
-        block = slice(first, first + _BLOCK)
+    for block in small_blocks(group.size):
         selected = group[block]
         rows = np.flatnonzero(counted[block] & (duration_ns[block] == longest_ns[selected]))
         np.minimum.at(earliest_ns, selected[rows], start_ns[block][rows])
@@ -95,7 +93,7 @@ def candidate_rows(
     wanted_n = most - above_n[tied_group]
     # Of equal values the earliest; what starts with the last of them is left for the caller.
     last = np.flatnonzero(position == wanted_n - 1)
-    latest_ns = np.full(least.size, np.iinfo(np.int64).max, dtype=np.int64)
+    latest_ns = np.full(least.size, _NEVER, dtype=np.int64)
     latest_ns[tied_group[last]] = start_ns[tied[last]]
     kept = start_ns[tied] <= latest_ns[tied_group]
     return np.sort(np.concatenate((rows[~equal], tied[kept])))
@@ -103,8 +101,7 @@ def candidate_rows(
 
 def _thresholds(counts: ValueCounts, groups_n: int, most: int) -> tuple[IntArray, IntArray]:
     """Return of each group the value at which it has enough, and how many rows are above it."""
-    total = np.zeros(groups_n, dtype=np.int64)
-    np.add.at(total, counts.group, counts.count)
+    total = summed(counts.group, counts.count, groups_n)
     until_n = np.cumsum(counts.count)
     # Rows of the group with this value or a larger one, and with a larger one.
     above_n = np.cumsum(total)[counts.group] - until_n

@@ -22,7 +22,6 @@ OUTLIER_RATIO: Final = 2
 SYSTEMATIC_RATIO: Final = 1.5
 #: Fewer values than this have no 99th percentile of their own.
 LEAST_VALUES_OF_A_TAIL: Final = 100
-
 #: Share of the values that make a second mode when they are outliers; rarer ones are accidents.
 #: Ours, as are the next three.
 MODE_SHARE: Final = 0.03

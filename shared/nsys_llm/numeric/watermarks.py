@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.time_bins import bin_edges
+from nsys_llm.numeric.grouping import begins_group
+from nsys_llm.numeric.intervals import IntArray, bin_edges
 
 #: Stands where no event follows.
 NEVER: Final = -1
@@ -49,7 +49,7 @@ def levels(at_ns: IntArray, change_bytes: IntArray) -> tuple[IntArray, IntArray]
         return at_ns, change_bytes
     order = np.argsort(at_ns, kind="stable")
     times = at_ns[order]
-    first = np.flatnonzero(np.concatenate(([True], times[1:] != times[:-1])))
+    first = np.flatnonzero(begins_group(times))
     return times[first], np.cumsum(np.add.reduceat(change_bytes[order], first))
 
 

@@ -14,9 +14,6 @@ def texts(column: Any) -> npt.NDArray[Any]:
 
     A name may have been cut off in the middle of a character: bytes that are no UTF-8 are escaped.
 
-    Args:
-        column: A pyarrow Array or ChunkedArray.
-
     Raises:
         pyarrow.ArrowInvalid: The column holds something else than text.
     """
@@ -26,8 +23,14 @@ def texts(column: Any) -> npt.NDArray[Any]:
     if isinstance(column, pa.ChunkedArray):
         parts = [texts(chunk) for chunk in column.chunks]
         return np.concatenate(parts) if parts else np.empty(0, dtype=object)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), None, dtype=object)
     try:
-        return _decoded(column)
+        # Each distinct text is decoded, and kept, once.
+        encoded = column.dictionary_encode()
+        words = np.asarray(encoded.dictionary.to_numpy(zero_copy_only=False), dtype=object)
+        place = encoded.indices.fill_null(len(words)).to_numpy()
+        return np.append(words, np.array([None], dtype=object))[place]
     except (pa.ArrowException, UnicodeDecodeError):
         raw = column.cast(pa.large_binary()).to_pylist()
         decoded = [
@@ -40,24 +43,10 @@ def hex_texts(column: Any, most_n: int) -> npt.NDArray[Any]:
     """Return a column of bytes as texts of two digits each, with None for null.
 
     Args:
-        column: A pyarrow ChunkedArray of bytes or texts.
         most_n: Bytes of each value that are taken.
-
-    Raises:
-        pyarrow.ArrowInvalid: The column holds something else.
     """
     if pa.types.is_null(column.type):
         return np.full(len(column), None, dtype=object)
     raw = column.cast(pa.large_binary()).to_pylist()
     digits = [None if item is None else item[:most_n].hex() for item in raw]
     return np.array([*digits, None], dtype=object)[:-1]
-
-
-def _decoded(column: pa.Array) -> npt.NDArray[Any]:
-    """Return texts of which each distinct one is decoded, and kept, once."""
-    if pa.types.is_null(column.type):
-        return np.full(len(column), None, dtype=object)
-    encoded = column.dictionary_encode()
-    words = np.asarray(encoded.dictionary.to_numpy(zero_copy_only=False), dtype=object)
-    place = encoded.indices.fill_null(len(words)).to_numpy()
-    return np.append(words, np.array([None], dtype=object))[place]

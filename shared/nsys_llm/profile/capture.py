@@ -8,7 +8,7 @@ their names is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -29,7 +29,6 @@ RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RA
 WORLD_SIZE: Final = "WORLD_SIZE"
 #: In how many lines launches queue; with one, what is behind another stream's launch waits.
 _LINES: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
-
 #: Export schemas that the table and column names here were checked against, as (major, minor).
 OLDEST_SCHEMA: Final = (3, 7)
 NEWEST_SCHEMA: Final = (3, 30)
@@ -77,15 +76,10 @@ class CaptureFacts:
         secret_variables: Names of variables that look like secrets, of the launched command and
             of every other process whose environment the profile stores.
         environments_n: Environments of processes among the profile's strings.
-        session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
-        paranoid_level: Linux' kernel.perf_event_paranoid.
         pid_namespace: In which process ids are unique, as the machine calls it.
-        duration_ns: Length of the session.
         gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
             sits in which machine. Only what the profile says: a device id alone is no GPU.
-        world_size: How many ranks the launched command's job has.
-        max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
         unknown_tables: What is there in a form not known, see the function of that name.
     """
 
@@ -135,22 +129,27 @@ class CaptureFacts:
 
 
 def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
-    """Read the facts of an open profile.
-
-    Raises:
-        ProfileError: A table of them is damaged.
-    """
+    """Read the facts of an open profile."""
     system = dict(profile.key_values("system", _SYSTEM_KEYS))
     export = dict(profile.key_values("export", _EXPORT_KEYS))
     utc_epoch_ns, system_clock_ns = _clocks(profile)
     environments = profile.process_environments()
-    variables = _variables(profile)
+    # Of the profiled command; parquet of 2023.4 records none.
+    rows = profile.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
+    pairs = (value.partition("=") for _, value in rows)
+    variables = {name: value.strip('"') for name, _, value in pairs}
+    # Those that have a value, also in a second copy.
+    copies = (names_in(text) for _, text in profile.key_values("system", (DEVICE_ENVIRONMENT,)))
+    valued = ([name for name, value in variables.items() if value], *copies)
     perf = dict(profile.key_values("capture", _PERIOD_KEYS))
     trigger, period = (perf.get(key) or "" for key in _PERIOD_KEYS)
     level = system.get("LinuxParanoidLevel", "")
     lines = variables.get(_LINES, "")
     is_time = trigger == "Software" and re.fullmatch("[0-9]{1,15}", period)
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
+    lengths = read_table(profile, "capture_spans", ("duration_ns",))["duration_ns"]
+    mpi = read_table(profile, "mpi_ranks", ("global_tid", "rank"))
+    processes = process_of_thread(mpi["global_tid"])
     return CaptureFacts(
         host=system.get("Hostname") or None,
         driver_version=system.get("NvDriverVersion") or None,
@@ -162,16 +161,16 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         system_clock_ns=system_clock_ns,
         processes=_processes(profile),
         rank_variables=_numbers(variables, RANK_VARIABLES),
-        mpi_ranks=_mpi_ranks(profile),
+        mpi_ranks=dict(zip(processes.tolist(), mpi["rank"].tolist(), strict=True)),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in profile.key_values("capture", _TRACED_KEYS)})),
-        secret_variables=secret_names(chain(_set_names(profile, variables), *environments)),
+        secret_variables=secret_names(chain(*valued, *environments)),
         environments_n=len(environments),
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=int(period) if is_time else 0,
         paranoid_level=int(level) if re.fullmatch("-?[0-9]", level) else None,
         pid_namespace=system.get("SystemUID") or None,
-        duration_ns=_duration_ns(profile),
+        duration_ns=int(lengths.max()) if lengths.max(initial=0) > 0 else None,
         gpu_of=_gpu_of(profile, system.get("Hostname") or ""),
         world_size=_numbers(variables, (WORLD_SIZE,)).get(WORLD_SIZE),
         max_connections=int(lines) if re.fullmatch("[0-9]{1,3}", lines) else None,
@@ -187,20 +186,11 @@ def _cuda_version(number: str | None) -> str | None:
 
 
 def _clocks(profile: ParquetProfile | SqliteProfile) -> tuple[int | None, int | None]:
-    if not profile.has("session"):
-        return None, None
     columns = ("utc_epoch_ns", "system_clock_ns")
     rows = read_table(profile, "session", columns)
     values = [int(rows[column][0]) if len(rows) else NULL_INT for column in columns]
     utc_epoch_ns, system_clock_ns = (None if value == NULL_INT else value for value in values)
     return utc_epoch_ns, system_clock_ns
-
-
-def _duration_ns(profile: ParquetProfile | SqliteProfile) -> int | None:
-    if not profile.has("capture_spans"):
-        return None
-    lengths = read_table(profile, "capture_spans", ("duration_ns",))["duration_ns"]
-    return int(lengths.max()) if lengths.size and lengths.max() > 0 else None
 
 
 def _gpu_of(profile: ParquetProfile | SqliteProfile, host: str) -> dict[tuple[int, int], str]:
@@ -224,35 +214,15 @@ def _gpu_of(profile: ParquetProfile | SqliteProfile, host: str) -> dict[tuple[in
 
 
 def _gpus(profile: ParquetProfile | SqliteProfile) -> tuple[str, ...]:
-    if not profile.has("gpus"):
-        return ()
     rows = read_table(profile, "gpus", ("gpu_id", "text"))
     order = np.argsort(rows["gpu_id"], kind="stable")
     return tuple(str(name) for name in rows["text"][order] if name)
 
 
 def _processes(profile: ParquetProfile | SqliteProfile) -> dict[int, str]:
-    if not profile.has("processes"):
-        return {}
     rows = read_table(profile, "processes", ("global_pid", "text"))
     pairs = zip(rows["global_pid"].tolist(), rows["text"], strict=True)
     return {pid: str(name) for pid, name in sorted(pairs, key=lambda pair: pair[0]) if name}
-
-
-def _variables(profile: ParquetProfile | SqliteProfile) -> dict[str, str]:
-    """Return the variables of the profiled command; parquet of 2023.4 records none."""
-    rows = profile.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
-    pairs = (value.partition("=") for _, value in rows)
-    return {name: value.strip('"') for name, _, value in pairs}
-
-
-def _set_names(
-    profile: ParquetProfile | SqliteProfile, variables: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield the names of its variables that have a value, also those of a second copy."""
-    yield from (name for name, value in variables.items() if value)
-    for _, text in profile.key_values("system", (DEVICE_ENVIRONMENT,)):
-        yield from names_in(text)
 
 
 def _numbers(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
@@ -260,22 +230,11 @@ def _numbers(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, in
     return {name: int(value) for name, value in values.items() if value.isdecimal()}
 
 
-def _mpi_ranks(profile: ParquetProfile | SqliteProfile) -> dict[int, int]:
-    if not profile.has("mpi_ranks"):
-        return {}
-    rows = read_table(profile, "mpi_ranks", ("global_tid", "rank"))
-    processes = process_of_thread(rows["global_tid"])
-    return dict(zip(processes.tolist(), rows["rank"].tolist(), strict=True))
-
-
 def unknown_tables(profile: ParquetProfile | SqliteProfile) -> tuple[tuple[str, str], ...]:
     """Return what is there in another form, as (our table, name in the export), sorted.
 
     That is a table with the name of one that is read and more after it; or payloads of NVTX in
     columns or tables of their own, as Nsight Systems writes them from 2026.4 on.
-
-    Raises:
-        ProfileError: The profile is damaged.
     """
     found = {
         (name, other)

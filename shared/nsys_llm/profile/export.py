@@ -25,25 +25,15 @@ from nsys_llm.profile.tables import table_source
 
 #: Tables that the frame itself reads of every profile, in our names.
 ALWAYS_EXPORTED: Final = (
-    "capture",
-    "capture_spans",
-    "cuda_devices",
-    "export",
-    "gpus",
-    "mpi_ranks",
-    "processes",
-    "session",
-    "strings",
-    "system",
+    *("capture", "capture_spans", "cuda_devices", "export", "gpus"),
+    *("mpi_ranks", "processes", "session", "strings", "system"),
 )
 
 # Tables that only some releases know, or only some export types write; their absence from a folder
 # of parquet files does not tell that they were not exported.
-_NOT_ALWAYS_WRITTEN: Final = frozenset(
-    {
-        *("capture", "cuda_devices", "graph_traces", "mpi_ranks"),
-        *("payload_schemas", "payload_entries"),
-    }
+_NOT_ALWAYS_WRITTEN: Final = (
+    *("capture", "cuda_devices", "graph_traces", "mpi_ranks"),
+    *("payload_schemas", "payload_entries"),
 )
 
 # Parameters of an export that leave out time or move it.
@@ -55,11 +45,9 @@ _PARTIAL_KEYS: Final = (
 
 #: Exports the payloads of NVTX ranges too; nsys of 2023.4 does not know it.
 _BLOBS: Final = "--include-blobs=true"
-
 #: How long an export may take: 10 minutes, and a second for each megabyte, where nsys takes 0.1 s.
 _EXPORT_SECONDS: Final = 600.0
 _EXPORT_BYTES_PER_SECOND: Final = 1_000_000
-
 #: Of a disk with less, nobody can tell what an export lacks.
 _LEAST_FREE_BYTES: Final = 1 << 20
 
@@ -81,7 +69,7 @@ def find_nsys(given: str | None = None) -> str | None:
         candidates += [f"{folder}/nsys", f"{folder}/bin/nsys", *glob(f"{folder}/target-*/nsys")]
     candidates.append(shutil.which("nsys"))
     for pattern in _INSTALL_PATTERNS:
-        candidates += _newest_first(glob(pattern))
+        candidates += [*sorted(glob(pattern), key=_version, reverse=True)]
     usable = (path for path in candidates if path and os.access(path, os.X_OK))
     return next((path for path in usable if Path(path).is_file()), None)
 
@@ -104,14 +92,7 @@ def open_export(
     profile only says that there is one: its export is used, and none can be made.
 
     Args:
-        profile: A `.nsys-rep` or `.qdrep` file.
-        tables: Our names of the tables that will be read.
-        nsys: The `nsys` that runs us, if any.
         again: Make none: an export takes longer than all that follows.
-        roots: Where files may be read.
-
-    Raises:
-        ProfileError: The profile cannot be read or exported.
     """
     state = _state_of(profile, roots)
     written_ns = state.st_mtime_ns
@@ -218,11 +199,8 @@ def _has_tables(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
         fresh = file.is_file() and file.stat().st_mtime_ns >= written_ns
         # An export of this table left no file: it had no rows, or its nsys does not know it.
         known_empty = listed is not None and (not listed or name in listed) and not file.is_file()
-        if (
-            not fresh
-            and not known_empty
-            and not (listed is not None and table in _NOT_ALWAYS_WRITTEN)
-        ):
+        optional = listed is not None and table in _NOT_ALWAYS_WRITTEN
+        if not (fresh or known_empty or optional):
             return False
     return True
 
@@ -279,7 +257,10 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
         target.mkdir(exist_ok=True)
         with alone_in(target):
             if not _is_exported(target, tables, written_ns):
-                _date(made, written_ns)
+                for file in made.iterdir():
+                    # As old as the profile, where the clock of the profile's host is ahead.
+                    if file.stat().st_mtime_ns < written_ns:
+                        os.utime(file, ns=(written_ns, written_ns))
                 _move(made, target)
 
 
@@ -312,13 +293,6 @@ def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
         return False
     with export:
         return True
-
-
-def _date(made: Path, written_ns: int) -> None:
-    """Make an export as old as its profile, where the clock of the profile's host is ahead."""
-    for file in made.iterdir():
-        if file.stat().st_mtime_ns < written_ns:
-            os.utime(file, ns=(written_ns, written_ns))
 
 
 def _move(made: Path, target: Path) -> None:
@@ -374,8 +348,5 @@ def _state_of(profile: Path, roots: Roots) -> os.stat_result:
         raise ProfileError(f"{profile.name}: cannot be read ({error.strerror}).") from error
 
 
-def _newest_first(installed: list[str]) -> list[str]:
-    def version(path: str) -> list[int]:
-        return [int(part) for part in Path(path).parts[-3].split(".") if part.isdigit()]
-
-    return sorted(installed, key=version, reverse=True)
+def _version(path: str) -> list[int]:
+    return [int(part) for part in Path(path).parts[-3].split(".") if part.isdigit()]

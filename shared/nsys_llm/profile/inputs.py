@@ -8,7 +8,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 _PROFILE_SUFFIXES: Final = (".nsys-rep", ".qdrep")
 _SQLITE_SUFFIX: Final = ".sqlite"
 _PARQUET_SUFFIX: Final = "_pqtdir"
+_SUFFIXES: Final = (*_PROFILE_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX)
 #: Folders in folders that are looked into: job, node, attempt.
 _MOST_DEEP: Final = 3
 
@@ -80,9 +81,6 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput]
 
     Args:
         sides: What was typed for each side; the only key "" for a run of one set.
-
-    Raises:
-        UsageError: See `expand_inputs`; the message begins with the side.
     """
     inputs: list[ProfileInput] = []
     notes: list[str] = []
@@ -92,7 +90,7 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput]
             profiles, left_out = expand_inputs(entries)
         except UsageError as error:
             raise UsageError(f"{before}{error.message}") from error
-        inputs += [ProfileInput(profile.path, profile.label, side) for profile in profiles]
+        inputs += [replace(profile, side=side) for profile in profiles]
         notes += [f"{before}{note}" for note in left_out]
     return (inputs if len(sides) == 1 else _labelled_apart(inputs)), notes
 
@@ -102,15 +100,10 @@ def _labelled_apart(profiles: Sequence[ProfileInput]) -> list[ProfileInput]:
     paths = list(dict.fromkeys(profile.path for profile in profiles))
     labels = dict(zip(paths, label_profiles([Path(path) for path in paths]), strict=True))
     shared = Counter(labels[profile.path] for profile in profiles)
+    named = ((profile, labels[profile.path]) for profile in profiles)
     return [
-        ProfileInput(
-            profile.path,
-            f"{profile.side}:{labels[profile.path]}"
-            if shared[labels[profile.path]] > 1
-            else labels[profile.path],
-            profile.side,
-        )
-        for profile in profiles
+        replace(profile, label=f"{profile.side}:{label}" if shared[label] > 1 else label)
+        for profile, label in named
     ]
 
 
@@ -149,14 +142,8 @@ def open_profile(
 
     Args:
         path: A `.nsys-rep`, `.qdrep` or `.sqlite` file, or a `_pqtdir` folder.
-        tables: Our names of the tables that will be read.
         export_dir: Where exports go and are looked for; None: beside the profile.
-        nsys: The `nsys` that runs us, if any.
         again: It was open before in this run: what was not kept is not exported a second time.
-        roots: Where files may be read.
-
-    Raises:
-        ProfileError: The profile cannot be read.
     """
     file = Path(path)
     if _is_folder(file):
@@ -217,9 +204,14 @@ def _profiles_behind(entry: str) -> Iterable[Path]:
         return [path]
     if not path.is_dir():
         raise UsageError(f"{entry}: neither a file nor a folder.")
-    if _is_parquet_export(path):
+    if path.name.endswith(_PARQUET_SUFFIX) or (path / "StringIds.parquet").is_file():
         return [path]
-    return _in_folder(path, entry)[:limit]
+    if profiles := _profiles_below(path):
+        return _without_exports(profiles)[0][:limit]
+    raise UsageError(
+        f"{entry}: no profiles in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir), nor in "
+        "folders in it."
+    )
 
 
 def _exists(path: Path) -> bool:
@@ -229,16 +221,6 @@ def _exists(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-def _in_folder(folder: Path, entry: str) -> list[Path]:
-    profiles = _profiles_below(folder)
-    if not profiles:
-        raise UsageError(
-            f"{entry}: no profiles in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir), nor in "
-            "folders in it."
-        )
-    return _without_exports(profiles)[0]
 
 
 def _profiles_below(folder: Path, depth: int = 0) -> list[Path]:
@@ -263,20 +245,14 @@ def _without_exports(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path
     by_profile: dict[Path, list[Path]] = {}
     for path in sorted(paths, key=_preference):
         by_profile.setdefault(path.with_name(_stem(path)), []).append(path)
-    kept = sorted(
-        (same[0] for same in by_profile.values()), key=lambda path: natural_key(str(path))
-    )
+    firsts = (same[0] for same in by_profile.values())
+    kept = sorted(firsts, key=lambda path: natural_key(str(path)))
     twins = [(twin, same[0]) for same in by_profile.values() for twin in same[1:]]
     return kept, twins
 
 
 def _preference(path: Path) -> int:
-    suffixes = (*_PROFILE_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX)
-    return next((i for i, suffix in enumerate(suffixes) if path.name.endswith(suffix)), 9)
-
-
-def _is_parquet_export(folder: Path) -> bool:
-    return folder.name.endswith(_PARQUET_SUFFIX) or (folder / "StringIds.parquet").is_file()
+    return next((i for i, suffix in enumerate(_SUFFIXES) if path.name.endswith(suffix)), 9)
 
 
 def _printable(name: str) -> str:
@@ -285,7 +261,7 @@ def _printable(name: str) -> str:
 
 
 def _stem(path: Path) -> str:
-    for suffix in (*_PROFILE_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX):
+    for suffix in _SUFFIXES:
         if path.name.endswith(suffix) and path.name != suffix:
             return path.name.removesuffix(suffix)
     return path.name

@@ -20,7 +20,7 @@ from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.profile.arrow_text import hex_texts, texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
 from nsys_llm.profile.file_state import FileState, Fingerprint, fingerprint
-from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
+from nsys_llm.profile.tables import FLAG_COLUMNS, MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import process_environment
 
 T = TypeVar("T")
@@ -95,7 +95,8 @@ class ParquetProfile:
         """Return the names, as exported, of the columns of one of our tables."""
         if not self.has(table):
             return frozenset()
-        return frozenset(self._names(table))
+        # A name in a damaged file may be no text.
+        return self._guarded(table, lambda: frozenset(self._open(table).schema_arrow.names))
 
     def read(self, table: str, columns: Sequence[str]) -> Table:
         """Read columns, all in our names, all present in the export.
@@ -140,21 +141,15 @@ class ParquetProfile:
 
         return self._guarded(table, opened)
 
-    def _names(self, table: str) -> list[str]:
-        # A name in a damaged file may be no text.
-        return self._guarded(table, lambda: list(self._open(table).schema_arrow.names))
-
-    def _file(self, table: str) -> str:
-        return f"{self.path.name}/{table_source(table).nsys}.parquet"
-
     def _guarded(self, table: str, action: Callable[[], T]) -> T:
         try:
             return action()
         except (pa.ArrowException, OSError, TooManyRows, UnicodeDecodeError, KeyError) as error:
             reason = str(error).replace(f"{self.path.parent}{os.sep}", "")
             reason = " ".join(reason.split())[:200]
+            file = f"{self.path.name}/{table_source(table).nsys}.parquet"
             raise ProfileError(
-                f"{self._file(table)}: cannot be read ({reason}); export the profile again."
+                f"{file}: cannot be read ({reason}); export the profile again."
             ) from error
 
 
@@ -177,16 +172,14 @@ def _states(folder: Path) -> dict[Path, FileState]:
 def _read(
     file: pq.ParquetFile, source: TableSource, columns: Sequence[str], names: Sequence[str]
 ) -> Table:
-    """Read some row groups at a time: Arrow never holds more of the table than those.
-
-    Args:
-        columns: Ours, to return.
-        names: The same as exported, each once.
-    """
+    """Read some row groups at a time: Arrow never holds more of the table than those."""
     integers, rows_n = {}, _rows_n(file.metadata)
     for column in columns:
         if not TableSource.is_text(column):
-            _require_integers(file.schema_arrow.field(source.columns[column]).type, column)
+            kind = file.schema_arrow.field(source.columns[column]).type
+            flag = column in FLAG_COLUMNS and pa.types.is_boolean(kind)
+            if not (flag or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+                raise pa.ArrowInvalid(f"column {column} holds {kind} where integers belong")
             integers[column] = ColumnRows(rows_n)
     words: dict[str, list[npt.NDArray[Any]]] = {
         column: [] for column in columns if column not in integers
@@ -234,12 +227,6 @@ def _some_groups(metadata: pq.FileMetaData) -> Iterator[range]:
         if rows_n >= _ROWS_AT_A_TIME or group == metadata.num_row_groups - 1:
             yield range(first, group + 1)
             first, rows_n = group + 1, 0
-
-
-def _require_integers(kind: pa.DataType, column: str) -> None:
-    flag = TableSource.is_flag(column) and pa.types.is_boolean(kind)
-    if not (flag or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise pa.ArrowInvalid(f"column {column} holds {kind} where integers belong")
 
 
 def _integers(chunk: pa.Array) -> npt.NDArray[np.int64]:

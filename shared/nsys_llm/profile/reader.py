@@ -41,9 +41,6 @@ def read_trace(
 
     A table that the profile lacks is there without rows and named in `absent`; a column that only
     some schema versions have is NULL throughout where it is missing.
-
-    Raises:
-        ProfileError: A needed column is missing, or the profile is damaged.
     """
     tables: dict[str, Table] = {}
     absent: set[str] = set()
@@ -52,11 +49,10 @@ def read_trace(
             continue
         if read.only_if and not read.is_asked(options) and not _has_any(tables, read.only_if):
             continue
-        columns += read.columns_for({name for name, table in tables.items() if len(table)})
-        if profile.has(read.table):
-            tables[read.table] = read_table(profile, read.table, columns)
-        else:
-            tables[read.table] = Table.empty(columns)
+        filled = (name for name, table in tables.items() if len(table))
+        columns += tuple(column for name in filled for column in read.references.get(name, ()))
+        tables[read.table] = read_table(profile, read.table, columns)
+        if not profile.has(read.table):
             absent.add(read.table)
     cut_n = 0
     for name in tables:
@@ -100,9 +96,9 @@ def _cut(table: Table) -> tuple[Table, int]:
 def read_table(
     profile: ParquetProfile | SqliteProfile, table: str, columns: Sequence[str]
 ) -> Table:
-    """Read columns of one table that the profile has; optional ones that it lacks are NULL.
+    """Read columns of one table; optional ones that the profile lacks are NULL.
 
-    A table with none of the columns has no rows to tell of.
+    A table that it lacks, or with none of the columns, has no rows to tell of.
 
     Raises:
         ProfileError: A needed column is missing, or the profile is damaged.
@@ -111,7 +107,7 @@ def read_table(
     present = [column for column in columns if source.columns[column] in there]
     missing = [column for column in columns if source.columns[column] not in there]
     needed = [source.columns[column] for column in missing if column not in source.optional]
-    if needed:
+    if needed and profile.has(table):
         raise ProfileError(
             f"{profile.path.name}: table {source.nsys} lacks the column {', '.join(needed)}; "
             "export the profile with the Nsight Systems that made it."

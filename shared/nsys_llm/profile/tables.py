@@ -6,12 +6,10 @@ Identifiers that an export stores unsigned are kept bit by bit in int64.
 
 from __future__ import annotations
 
-import json
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -20,6 +18,7 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.data_files import data_file
 
 #: Clears the thread from a globalTid, which leaves the globalPid of its process (schema 3.1-3.30).
 PID_MASK: Final = ~0xFFFFFF
@@ -28,7 +27,8 @@ _BYTES_COLUMNS: Final = frozenset({"payload"})
 _TEXT_COLUMNS: Final = frozenset({"text", "key", "uuid", "bus"}) | _BYTES_COLUMNS
 #: Of bytes; the longest payload that anybody decodes here has a tenth.
 MOST_BYTES: Final = 4096
-_FLAG_COLUMNS: Final = frozenset({"goes_on"})
+#: Of 0 and 1, which parquet exports write as truth values.
+FLAG_COLUMNS: Final = frozenset({"goes_on"})
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ class TableSource:
     """Where one of our tables stands in an export.
 
     Attributes:
-        nsys: The name in an export.
         columns: Our column name -> the column's name in an export.
         optional: Our names of columns that some schema versions lack; NULL throughout then.
     """
@@ -56,63 +55,12 @@ class TableSource:
         """Return whether a column holds bytes: as text, two digits each, `MOST_BYTES` at most."""
         return column in _BYTES_COLUMNS
 
-    @staticmethod
-    def is_flag(column: str) -> bool:
-        """Return whether a column holds 0 and 1, which parquet exports write as truth values."""
-        return column in _FLAG_COLUMNS
 
-
-class StoredColumns(Mapping[str, npt.NDArray[Any]]):
-    """Columns as they are kept, integers in any width; whoever asks for some gets int64.
-
-    Wide ones last as long as anybody uses them: half of the columns are looked at once.
-    """
+class _Columns(Mapping[str, npt.NDArray[Any]]):
+    """Columns of which some are made when they are asked for."""
 
     def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._stored = columns
-        self._wide: WeakValueDictionary[str, npt.NDArray[Any]] = WeakValueDictionary()
-
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        stored = self._stored[name]
-        if stored.dtype.kind != "i" or stored.dtype == np.int64:
-            return stored
-        wide = self._wide.get(name)
-        if wide is None:  # two threads may both make it: equal values
-            wide = stored.astype(np.int64)
-            # The caller's is the only reference that counts: numpy would compute in its place, as
-            # of any temporary array, and whoever asks next would be given the outcome.
-            wide.flags.writeable = False
-            self._wide[name] = wide
-        return wide
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._stored
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)
-
-
-class _TakenColumns(Mapping[str, npt.NDArray[Any]]):
-    """Some rows of columns; each is taken when it is asked for first, and kept.
-
-    An analysis looks at two or three columns of a dozen.
-    """
-
-    def __init__(
-        self, columns: Mapping[str, npt.NDArray[Any]], rows: npt.NDArray[np.bool_], rows_n: int
-    ) -> None:
         self._columns = columns
-        self._rows = rows
-        self._rows_n = rows_n
-        self._taken: dict[str, npt.NDArray[Any]] = {}
-
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        if name not in self._taken:  # two threads may both take it: equal values
-            self._taken[name] = _taken(self._columns[name], self._rows, self._rows_n)
-        return self._taken[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
@@ -124,12 +72,54 @@ class _TakenColumns(Mapping[str, npt.NDArray[Any]]):
         return len(self._columns)
 
 
+class StoredColumns(_Columns):
+    """Columns as they are kept, integers in any width; whoever asks for some gets int64.
+
+    Wide ones last as long as anybody uses them: half of the columns are looked at once.
+    """
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        super().__init__(columns)
+        self._wide: WeakValueDictionary[str, npt.NDArray[Any]] = WeakValueDictionary()
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        stored = self._columns[name]
+        if stored.dtype.kind != "i" or stored.dtype == np.int64:
+            return stored
+        wide = self._wide.get(name)
+        if wide is None:  # two threads may both make it: equal values
+            wide = stored.astype(np.int64)
+            # The caller's is the only reference that counts: numpy would compute in its place, as
+            # of any temporary array, and whoever asks next would be given the outcome.
+            wide.flags.writeable = False
+            self._wide[name] = wide
+        return wide
+
+
+class _TakenColumns(_Columns):
+    """Some rows of columns; each is taken when it is asked for first, and kept.
+
+    An analysis looks at two or three columns of a dozen.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, npt.NDArray[Any]], rows: npt.NDArray[np.bool_], rows_n: int
+    ) -> None:
+        super().__init__(columns)
+        self._rows, self._rows_n = rows, rows_n
+        self._taken: dict[str, npt.NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._taken:  # two threads may both take it: equal values
+            self._taken[name] = _taken(self._columns[name], self._rows, self._rows_n)
+        return self._taken[name]
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of one table; all columns have the same length.
 
     Attributes:
-        columns: By our names.
         rows_n: How many rows there are; None: as many as the first column has.
     """
 
@@ -185,7 +175,6 @@ class Trace:
 
     Attributes:
         tables: By our names; a table that the profile lacks is there without rows.
-        absent: Our names of the tables that the profile lacks.
         strings: The profile's strings as far as a column refers to them; ids that the profile does
             not explain are left out.
         cut_names_n: Those of them that are cut: longer than `taxonomy.names` lets them be.
@@ -232,8 +221,7 @@ def _taken(values: npt.NDArray[Any], rows: npt.NDArray[Any], taken_n: int) -> np
 
 @lru_cache
 def _sources() -> Mapping[str, TableSource]:
-    text = resources.files("nsys_llm.profile").joinpath("data/nsys_tables.json").read_text("utf-8")
     return {
         name: TableSource(name, raw["nsys"], raw["columns"], frozenset(raw["optional"]))
-        for name, raw in json.loads(text).items()
+        for name, raw in data_file("nsys_tables", "profile").items()
     }

@@ -10,8 +10,7 @@ from nsys_llm.profile.tables import pid_of
 from nsys_llm.report.capture_texts import KINDS
 from nsys_llm.report.records import Tables
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.outcomes import ProfileOutcome
-from nsys_llm.trace.statements import Statement
+from nsys_llm.trace.outcomes import ProfileOutcome, Statement
 
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 

@@ -14,7 +14,8 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.capture import NO_KERNEL
 from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
 from nsys_llm.taxonomy.host_modules import KERNEL
-from nsys_llm.trace.host_part import (
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.steps import (
     SAMPLED,
     STEP,
     Exposure,
@@ -23,7 +24,6 @@ from nsys_llm.trace.host_part import (
     HostState,
     Where,
 )
-from nsys_llm.trace.identity import Rank, RankKey
 
 #: What is missing of the samples that there should be.
 NOT_SAMPLED: Final = "not_sampled"

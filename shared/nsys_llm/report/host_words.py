@@ -19,7 +19,7 @@ from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.host_modules import UNRESOLVED
-from nsys_llm.trace.host_part import (
+from nsys_llm.trace.steps import (
     LEAST_SAMPLES,
     OFF_CORE,
     OS_CALL,

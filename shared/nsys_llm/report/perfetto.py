@@ -16,8 +16,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.lanes import nesting_lanes
+from nsys_llm.numeric.intervals import IntArray, nesting_lanes
 from nsys_llm.report.findings import Finding
 from nsys_llm.trace.timeline import Counter, RankTimeline, Track
 

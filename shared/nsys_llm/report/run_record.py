@@ -16,7 +16,7 @@ from nsys_llm.core.rooted import ROOTS
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.what_if import unnamed
 from nsys_llm.profile.segments import SEGMENTS
-from nsys_llm.profile.sqlite.native import decoder
+from nsys_llm.profile.sqlite.pages import decoder
 from nsys_llm.report.report import Report, report_record
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import Rank

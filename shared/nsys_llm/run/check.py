@@ -7,8 +7,12 @@ from functools import partial
 from typing import Any, Final
 
 from nsys_llm.capture.profile_statements import profile_statements
-from nsys_llm.capture.runs import with_ranks_twice, with_shared_gpus, without_earlier_runs
-from nsys_llm.capture.segments import find_segments
+from nsys_llm.capture.runs import (
+    find_segments,
+    with_ranks_twice,
+    with_shared_gpus,
+    without_earlier_runs,
+)
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import checked_reads, common_facts
@@ -27,11 +31,10 @@ from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.executors import chunked, open_executor
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome, Statement
 from nsys_llm.trace.rank_sets import number_sides
+from nsys_llm.trace.rank_trace import recorded_ns
 from nsys_llm.trace.selection import gpu_processes, used_devices
-from nsys_llm.trace.sound_rows import recorded_ns
-from nsys_llm.trace.statements import Statement
 from nsys_llm.view.text import unquoted
 
 _TABLE: Final = "capture"

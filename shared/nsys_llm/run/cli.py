@@ -268,7 +268,7 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
                 "nsys-llm mcp needs the Python SDK: pip install 'mcp>=2,<3'."
             ) from error
         return serve(given)
-    from nsys_llm.core.freed_memory import keep_freed
+    from nsys_llm.core.limits import keep_freed
     from nsys_llm.run.runner import run_recipe
 
     keep_freed()

@@ -7,11 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from nsys_llm.capture.runs import members_of, profiles_beside, without_earlier_runs
-from nsys_llm.capture.segments import FoundSegments, find_segments
+from nsys_llm.capture.runs import (
+    FoundSegments,
+    find_segments,
+    members_of,
+    profiles_beside,
+    without_earlier_runs,
+)
 from nsys_llm.core.console import Console
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
-from nsys_llm.job.common_step import with_agreed_warmup
+from nsys_llm.job.job_steps import with_agreed_warmup
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
 from nsys_llm.profile.segments import SEGMENTS

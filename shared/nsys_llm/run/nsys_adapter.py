@@ -28,7 +28,7 @@ from nsys_recipe.lib import recipe
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
-from nsys_llm.core.freed_memory import keep_freed
+from nsys_llm.core.limits import keep_freed
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.dask_errors import mute_dask

@@ -14,10 +14,8 @@ from typing import Final
 from nsys_llm.core.console import Console
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.steps import Steps
-from nsys_llm.facts.timeline.rank_timeline import rank_timeline
-from nsys_llm.facts.timeline.states import typical_and_worst
-from nsys_llm.job.collectives.job_clock import JobClock
-from nsys_llm.job.job_tracks import collective_tracks, path_tracks
+from nsys_llm.facts.timeline.rank_timeline import rank_timeline, typical_and_worst
+from nsys_llm.job.job_clock import JobClock, collective_tracks, path_tracks
 from nsys_llm.manifest.manifest import timeline_reads
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.part import Part

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.job.collectives.job_clock import JobClock
+from nsys_llm.job.job_clock import JobClock
 from nsys_llm.numeric.clock_lines import ClockLine, own_times_ns
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.records import records

@@ -14,7 +14,7 @@ import numpy as np
 from nsys_llm.capture.profile_statements import profile_statements
 from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
-from nsys_llm.facts.nvtx.phase_filter import find_phase
+from nsys_llm.facts.nvtx.phase_times import find_phase
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.finder import found_steps
 from nsys_llm.facts.wall.split import map_wall
@@ -23,7 +23,7 @@ from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import Manifest, checked_reads, load_manifest, timeline_reads
 from nsys_llm.manifest.options import chosen_recipes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.merging import merged
+from nsys_llm.numeric.stacking import merged
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
@@ -40,9 +40,9 @@ from nsys_llm.trace.outcomes import (
     lacking_notes,
     refuse_broken,
 )
+from nsys_llm.trace.rank_trace import recorded_ns
 from nsys_llm.trace.selection import busiest, gpu_processes, select_rank, used_devices
 from nsys_llm.trace.shared_gpus import BESIDE, GpuUsers, others_work
-from nsys_llm.trace.sound_rows import recorded_ns
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 #: What filters by step and phase need.

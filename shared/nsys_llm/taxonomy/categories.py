@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.taxonomy.data_files import data_file
-from nsys_llm.taxonomy.mangled import unmangled
+from nsys_llm.taxonomy.names import unmangled
 
 #: Engines that have rules, the more special ones first.
 ENGINES: Final = ("vllm", "sglang", "trtllm", "pytorch", "generic")
@@ -42,16 +42,13 @@ class Category:
 
 @dataclass(frozen=True)
 class KernelRule:
-    """One rule.
+    """One rule, as its file has it.
 
     Attributes:
-        id: Unique, `engine.name`.
         pattern: Regular expression searched in the name. Each of its alternatives contains at
             least four fixed characters in a row outside groups, which make it quick to rule out.
-        operation: What the kernel does in a model, in an engineer's words; null if unknown.
+        operation: In an engineer's words; None if unknown.
         flags: Ids of declared flags: reasons why results may differ between runs or shapes.
-        example: A name that this rule must win; long argument lists are shortened.
-        source: Where kernels of this name come from.
     """
 
     id: str
@@ -90,11 +87,7 @@ class RuleSet:
         object.__setattr__(self, "_known", {})
 
     def classify(self, name: str) -> Classification:
-        """Return what the first matching rule says about a kernel's name, or `UNMATCHED`.
-
-        Args:
-            name: Demangled, mangled or base name. A base name such as `device_kernel` may say less.
-        """
+        """Return what the first matching rule says about a kernel's name, or `UNMATCHED`."""
         # Ranks have mostly the same names.
         if (known := self._known.get(name)) is None:
             known = self._known[name] = self._classified(name)
@@ -140,11 +133,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 @cache
 def load_rules(engine: str) -> RuleSet:
-    """Return the effective rules of an engine.
-
-    Raises:
-        UsageError: There is no such engine.
-    """
+    """Return the effective rules of an engine."""
     if engine not in ENGINES:
         raise UsageError(
             f"'{engine}' is not an engine with rules; use one of {', '.join(ENGINES)}."

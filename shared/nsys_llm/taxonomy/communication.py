@@ -10,15 +10,12 @@ from nsys_llm.taxonomy.categories import COMMUNICATION, FUSED, load_rules
 
 #: A rank has hundreds of kernel names, and all ranks of a job share most of them.
 _REMEMBERED_NAMES: Final = 1 << 16
-
 #: A communication kernel whose name does not tell its operation.
 OTHER: Final = "other"
 #: Sends, receives, and all that is made of them.
 SEND_RECV: Final = "send_recv"
-
 #: Copies between GPUs of one process, by copy engines.
 COPY_ENGINE: Final = "copy_engine"
-
 #: Operations as sentences have them.
 OPERATION_WORDS: Final = {
     "reduce_scatter": "reduce-scatter",

@@ -7,9 +7,10 @@ exports of Nsight Systems 2023.4.4 and 2026.2, which agree; of causes CUPTI's do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
 
@@ -18,17 +19,8 @@ HOST_TO_DEVICE: Final = 1
 DEVICE_TO_HOST: Final = 2
 
 _COPIED: Final = (
-    "unknown",
-    "HtoD",
-    "DtoH",
-    "HtoA",
-    "AtoH",
-    "AtoA",
-    "AtoD",
-    "DtoA",
-    "DtoD",
-    "HtoH",
-    "PtoP",
+    *("unknown", "HtoD", "DtoH", "HtoA", "AtoH"),
+    *("AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"),
 )
 #: Pages of unified memory that the driver moves; no call launches that.
 MIGRATION: Final = "page migration"
@@ -65,7 +57,6 @@ MEMORY_KINDS: Final = (
 #: Operations of memory events.
 ALLOCATION: Final = 0
 FREE: Final = 1
-
 #: Host memory that is not pinned.
 PAGEABLE: Final = MEMORY_KINDS.index("pageable")
 
@@ -73,10 +64,14 @@ _UNKNOWN_MEMORY: Final = MEMORY_KINDS.index("unknown")
 _NOT_RECORDED: Final = len(MEMORY_KINDS)
 _FILL: Final = len(COPY_KINDS)
 _BASE: Final = _NOT_RECORDED + 1
-
 #: Bytes of device memory traffic for each byte of the operation: a copy inside the device reads and
 #: writes, a fill writes. Other copies are bound by the bus or the link.
 _DEVICE_TRAFFIC: Final = {"DtoD": 2, "memset": 1}
+
+
+#: Kinds of memory that are added up, by memory kind. Managed memory may be on the host.
+DEVICE: Final = "device"
+_ADDED_UP: Final = ("host", "host", DEVICE, DEVICE, "managed", DEVICE, "managed")
 
 
 def copy_kind_name(code: int) -> str:
@@ -102,7 +97,6 @@ class MoveKind:
     """What a code of `move_codes` or `fill_codes` stands for.
 
     Attributes:
-        kind: One of `COPY_KINDS`, or memset.
         source: Kind of the memory read; None for a fill and where the export does not record it.
         target: Kind of the memory written; None where the export does not record it.
     """
@@ -151,6 +145,13 @@ def fill_codes(target: IntArray) -> IntArray:
     return _packed(np.full_like(memory, _FILL), np.full_like(memory, _NOT_RECORDED), memory)
 
 
+def memory_kinds(code: IntArray) -> npt.NDArray[Any]:
+    """Return what kind of memory each code is: host, device, managed or unknown."""
+    used, index = np.unique(code, return_inverse=True)
+    known = dict(enumerate(_ADDED_UP))
+    return np.array([known.get(value, "unknown") for value in used.tolist()], dtype=object)[index]
+
+
 def _packed(kind: IntArray, source: IntArray, target: IntArray) -> IntArray:
     return (kind * _BASE + source) * _BASE + target
 
@@ -162,3 +163,12 @@ def _memory_codes(kind: IntArray) -> IntArray:
 
 def _memory(code: int) -> str | None:
     return None if code == _NOT_RECORDED else MEMORY_KINDS[code]
+
+
+#: From here on the link's rate decides how long a copy takes, or the rate at which the driver
+#: stages pageable memory, and not what any copy costs.
+LARGE_BYTES: Final = 1 << 20
+#: Large copies that every step makes alike: inputs of a step are few, weights one or more a layer.
+LEAST_COPIES: Final = 8
+#: Steps that have to agree.
+LEAST_STEPS: Final = 3

@@ -1,4 +1,4 @@
-"""Reads the JSON files in `data/`, each once."""
+"""Reads the JSON files in `data/` of a package, each once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 @cache
-def data_file(name: str) -> Any:
+def data_file(name: str, package: str = "taxonomy") -> Any:
     """Return what a file holds, by its path below `data/` without `.json`; nobody changes it."""
-    path = resources.files("nsys_llm.taxonomy") / "data" / f"{name}.json"
+    path = resources.files(f"nsys_llm.{package}") / "data" / f"{name}.json"
     return json.loads(path.read_text("utf-8"))

@@ -1,25 +1,14 @@
-"""Why a GPU was idle: the names of the causes, and what stands for each in a trace.
+"""Why a GPU was idle: the names of the causes. What stands for each is in docs/idle_gaps.md.
 
-A gap is a stretch in which a device runs nothing. It ends with an operation; let A be the API call
-that launched it, found by process and correlation id, and T the thread that made A. Time of the gap
+There A is the call that launched the operation at the end of a gap, and T the thread that made A.
 
-- before A began is what T did then: it was in a call of some class, or in no CUDA call at all;
-- while A ran has the class of A: a launch that takes long, a synchronous copy that stages memory,
-  as one with Async in its name does too where its host memory is pageable. The first launch of a
-  kernel in the capture that is far slower than others loads code;
-- after A returned is `launch_latency`: the driver's and the GPU's way from launch to execution;
-- is `queued` as a whole where A had returned before the gap began: the host was ahead, and the GPU
-  took that long from one operation to the next. So are gaps between the nodes of one graph launch.
-
-Where T is in no CUDA call and the operation before the gap was launched by another thread, T may
-have waited for that one to hand over: a wait, a blocking copy or an allocation there is the cause.
 What the driver records as its own (loading and compiling code, waiting for room in the launch
 queue) counts before the call it happens in, time in which a server has no request, or a program
 starts up, before both, and the profiler's own time before everything: it is no idle time. So each
 nanosecond of a gap has one cause, and the gap is named after the largest.
 
 Where kernels start before their launch call begins, the clocks of host and GPU disagree by as much
-(see `nsys_llm.trace.launch_clocks`). A gap that is shorter than that is `unresolved`, unless its
+(see `nsys_llm.trace.attribution`). A gap that is shorter than that is `unresolved`, unless its
 cause needs no comparison of the two clocks or has a margin of as much: nodes of one graph launch,
 and a call that returned so long before the gap.
 
@@ -84,12 +73,10 @@ AWAY: Final = (NO_WORK, OTHER_PROCESS, NOT_RECORDED)
 #: The causes before this code are idle time; the profiler's work is none, and lost work is not
 #: known to be.
 IDLE_CAUSES_N: Final = PROFILER_OVERHEAD
-
 #: A first launch that takes at least so long, and so many times the median launch of its process,
 #: loads the kernel's code: lazy loading takes 0.1 ms and more, a launch 2 to 20 us.
 SLOW_FIRST_LAUNCH_NS: Final = 100_000
 SLOW_FIRST_LAUNCH_TIMES: Final = 10
-
 #: What another thread does that the launching one may wait for.
 BLOCKING: Final = tuple(
     _CODES[name] for name in ("host_sync", "sync_memop", "alloc", "module_load")

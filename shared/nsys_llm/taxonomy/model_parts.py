@@ -15,14 +15,12 @@ from typing import Final
 LEAST_JOINED: Final = 0.9
 #: Share of those that ranges show elsewhere from which the same holds.
 MOST_ODD: Final = 0.1
-
 #: What is said of a part whose kernels run in the backward pass.
 BACKWARD: Final = " (backward)"
 #: Parts that run no attention, however a model calls what does.
 WITHOUT_ATTENTION: Final = re.compile(r"(?:_proj|norm\w*|(?:^|\.)lm_head)$")
 
 _MOST_CACHED: Final = 1 << 16
-
 #: What wrappers of PyTorch put between the modules of a path.
 _WRAPPERS: Final = re.compile(
     r"\b(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|module)\."

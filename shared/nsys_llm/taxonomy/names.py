@@ -1,4 +1,4 @@
-"""What names in a report say: CUDA API calls, NVTX ranges and cuBLAS `nvjet` kernels.
+"""What names in a report say: CUDA API calls, NVTX ranges, cuBLAS `nvjet` and mangled kernels.
 
 Pure text work. Nothing here raises on a name it does not know.
 """
@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 #: Of a name; the longest that compilers write have some thousand. No pattern sees more.
 MOST_LETTERS: Final = 4_096
@@ -146,6 +146,8 @@ _TYPE_LETTERS: Final = {
     "r": "fp8_e5m2",
     "o": "fp4_e2m1",
 }
+_TYPED: Final = ("a_type", "b_type", "c_type", "compute_type", "d_type")
+_SIZED: Final = ("tile_m", "tile_n", "k_tile", "stages", "cluster_m", "cluster_n")
 
 
 @dataclass(frozen=True)
@@ -158,26 +160,17 @@ class NvjetFields:
     the types, `k_tile`, `stages`, `cluster_*`, `beta`, `layout`. Unknown: what `order` selects.
     A part that is absent or not understood is None or empty; unread parts are in `other`.
 
-    Attributes:
-        data_types: The prefix as written, such as `tst` or `qqtst`.
-        a_type: Type of A. Three letters mean A = B, compute, C = D; five mean A, B, C, compute, D.
-        c_type: Type of C, the matrix that may be added.
+    Attributes (all are columns of the table `nvjet` in the manifest):
+        a_type: Three letters mean A = B, compute, C = D; five mean A, B, C, compute, D.
         arch: `sm90`, `sm100`, ...; older releases of cuBLAS leave it out.
-        tile_m: Rows of the output tile of a thread block, in cuBLAS's column-major view. Callers
-            with row-major matrices (PyTorch) swap A and B, so that this counts output features.
-        tile_n: Columns of that tile; for the same callers, tokens.
-        k_tile: Depth of a tile along K. The blog that spread these names calls the pair
-            `k_tile` x `stages` "block tile, threads"; cuBLASLt's enumeration of stages writes
-            K-tile x pipeline stages in the same form, which is the reading here.
-        stages: Stages of the pipeline that loads tiles.
-        order: `v` or `h`, commonly read as vertical or horizontal order of the tiles.
-        two_cta: Two thread blocks share one tensor-core instruction (Blackwell).
-        beta: `bz` (C is not read, beta = 0) or `badd` (C is added).
-        epilogue: What is fused behind the product: `bias`, `gelubias`, `relu`, `auxh`, ...
-        scales: Block scales of operands: `Avec16UE4M3`, `Bvec32UE8M0`, `Ablk128`, ...
-        cooperative: `A` or `B` of `coopA`, `coopB`.
-        split_k: Whether K is split over thread blocks and summed afterwards.
-        layout: Operation on A, on B, then C and D: N as stored, T transposed (`TNN`, `TNNN`).
+        tile_m: In cuBLAS's column-major view. Callers with row-major matrices (PyTorch) swap A and
+            B, so that this counts output features, and `tile_n` tokens.
+        k_tile: The blog that spread these names calls the pair `k_tile` x `stages` "block tile,
+            threads"; cuBLASLt's enumeration of stages writes K-tile x pipeline stages in the same
+            form, which is the reading here.
+        epilogue: `bias`, `gelubias`, `relu`, `auxh`, ...
+        scales: `Avec16UE4M3`, `Bvec32UE8M0`, `Ablk128`, ...
+        layout: N as stored, T transposed (`TNN`, `TNNN`).
     """
 
     data_types: str
@@ -220,23 +213,12 @@ def decode_nvjet(name: str) -> NvjetFields | None:
     data_types = tokens.pop(0) if tokens and tokens[0].isalpha() else ""
     layout = tokens.pop() if tokens and _LAYOUT.fullmatch(tokens[-1]) else None
     sizes, words = _read_sizes(tokens)
-    a_type, b_type, c_type, compute_type, d_type = _read_types(data_types)
-    tile_m, tile_n, k_tile, stages, cluster_m, cluster_n = sizes
     epilogue = tuple(word for word in words if _EPILOGUE.fullmatch(word))
     return NvjetFields(
-        data_types=data_types,
-        a_type=a_type,
-        b_type=b_type,
-        c_type=c_type,
-        compute_type=compute_type,
-        d_type=d_type,
+        data_types,
         arch=arch,
-        tile_m=tile_m,
-        tile_n=tile_n,
-        k_tile=k_tile,
-        stages=stages,
-        cluster_m=cluster_m,
-        cluster_n=cluster_n,
+        **dict(zip(_TYPED, _read_types(data_types), strict=True)),
+        **dict(zip(_SIZED, sizes, strict=True)),
         order=_first(words, "v", "h"),
         two_cta="2cta" in words,
         beta=_first(words, "bz", "badd"),
@@ -250,7 +232,7 @@ def decode_nvjet(name: str) -> NvjetFields | None:
     )
 
 
-def _read_types(data_types: str) -> list[str | None]:
+def _read_types(data_types: str) -> list[Any]:
     """Return the types of A, B, C, the accumulation and D."""
     letters = data_types
     if len(letters) == 3:
@@ -258,7 +240,7 @@ def _read_types(data_types: str) -> list[str | None]:
     return [_TYPE_LETTERS.get(letter) for letter in letters] if len(letters) == 5 else [None] * 5
 
 
-def _read_sizes(tokens: list[str]) -> tuple[list[int | None], list[str]]:
+def _read_sizes(tokens: list[str]) -> tuple[list[Any], list[str]]:
     """Return tile, K-tile and stages, cluster (six numbers), and the tokens that are words."""
     sizes: list[int | None] = []
     words: list[str] = []
@@ -278,3 +260,61 @@ def _read_sizes(tokens: list[str]) -> tuple[list[int | None], list[str]]:
 
 def _first(words: list[str], *wanted: str) -> str | None:
     return next((word for word in words if word in wanted), None)
+
+
+_PREFIX: Final = "_Z"
+_TYPES: Final = {
+    "b": "bool",
+    "i": "int",
+    "j": "unsigned int",
+    "l": "long",
+    "m": "unsigned long",
+}
+#: A number as template argument; a value of an enumeration, behind the name of its type; and how
+#: many characters the next part of a name has.
+_NUMBER: Final = re.compile(r"L([bijlm])n?(\d+)E")
+_ENUMERATOR: Final = re.compile(r"E(\d+)E")
+_LENGTH: Final = re.compile(r"[1-9]\d{0,3}(?!\d)")
+#: What stands for an earlier part, or for a template's argument.
+_REPEATED: Final = re.compile(r"[ST][0-9A-Z]*_")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+@lru_cache(maxsize=1 << 14)
+def unmangled(name: str) -> str:
+    """Return a mangled name as patterns of demangled ones know it; any other as it is.
+
+    `_ZN6marlin6MarlinILi4ELb1EEEv` becomes `marlin::Marlin<(int)4, (bool)1>`. Names and numbers in
+    their order are what rules look for: return types, repeated types and parameters that are no
+    names are left out.
+    """
+    if not name.startswith(_PREFIX):
+        return name
+    parts: list[str] = []
+    at, before = len(_PREFIX), ""
+    while at < len(name):
+        at, part, kind = _next(name, at, before)
+        joint = "::" if kind == before == "name" else ", " if kind == before == "number" else ""
+        parts.append(joint + part)
+        before = kind
+    return "".join(parts).strip()
+
+
+def _next(name: str, at: int, before: str) -> tuple[int, str, str]:
+    """Return where the part at a place ends, how it reads, and its kind."""
+    if number := _NUMBER.match(name, at):
+        return number.end(), f"({_TYPES[number[1]]}){number[2]}", "number"
+    if before == "name" and (value := _ENUMERATOR.match(name, at)):
+        return value.end(), f"){value[1]}", "number"
+    if repeated := _REPEATED.match(name, at):
+        return repeated.end(), " ", ""
+    if length := _LENGTH.match(name, at):
+        end = length.end() + int(length[0])
+        if _IDENTIFIER.fullmatch(name, length.end(), end):
+            return end, name[length.end() : end], "name"
+        return length.end(), " ", ""
+    if before == "name" and name[at] == "I":
+        return at + 1, "<", ""
+    if before == "number" and name[at] == "E":
+        return at + 1, ">", ""
+    return at + 1, " " if before else "", ""

@@ -15,7 +15,6 @@ class Message:
 
     Attributes:
         advice: What to do where work is missing; empty where it is no reason for that.
-        record: Flags of `nsys profile` for it, and nothing else.
     """
 
     id: str

@@ -29,18 +29,13 @@ OF_BATCHES: Final = (DECODE, MIXED, PREFILL)
 UNMAPPED: Final = "unmapped"
 NO_RANGE: Final = "no_range"
 NO_API: Final = "no_api"
-
 #: A map as an option holds it: phase and pattern, in order.
 PhasePairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class PhaseMap:
-    """A map.
-
-    Attributes:
-        rules: Patterns with the position of their phase, in the order in which they are tried.
-    """
+    """A map; `rules` are patterns with the position of their phase, in the order of trying."""
 
     phases: tuple[str, ...]
     rules: tuple[tuple[NamePattern, int], ...]
@@ -82,11 +77,7 @@ def built_in_pairs(engines: Sequence[str]) -> PhasePairs:
 
 
 def read_phase_map(text: str) -> PhasePairs:
-    """Return the map that an option names: a file, or engines of `BUILT_IN` with commas between.
-
-    Raises:
-        UsageError: The file cannot be read, is no such object, or a pattern means nothing.
-    """
+    """Return the map that an option names: a file, or engines of `BUILT_IN` with commas between."""
     engines = [word.strip() for word in text.split(",")]
     if all(engine in BUILT_IN for engine in engines):
         return built_in_pairs(engines)

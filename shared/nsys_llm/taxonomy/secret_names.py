@@ -8,27 +8,11 @@ from typing import Final
 
 #: Row of TARGET_INFO_SYSTEM_ENV that holds a whole environment as one text.
 DEVICE_ENVIRONMENT: Final = "DeviceEnvironment"
-
 #: Whole words of a name; TOKENIZERS_PARALLELISM is none, GITHUB_TOKEN and WANDB_API_KEY are.
 _SECRET_WORDS: Final = frozenset(
     [
-        "AUTH",
-        "CREDENTIAL",
-        "CREDENTIALS",
-        "CREDS",
-        "JWT",
-        "KEY",
-        "KEYS",
-        "PASS",
-        "PASSPHRASE",
-        "PASSWD",
-        "PASSWORD",
-        "PAT",
-        "PRIVATE",
-        "SECRET",
-        "SECRETS",
-        "TOKEN",
-        "TOKENS",
+        *("AUTH", "CREDENTIAL", "CREDENTIALS", "CREDS", "JWT", "KEY", "KEYS", "PASS", "PASSPHRASE"),
+        *("PASSWD", "PASSWORD", "PAT", "PRIVATE", "SECRET", "SECRETS", "TOKEN", "TOKENS"),
     ]
 )
 #: Ends of words that are written as one, like APIKEY and PGPASSWORD.

@@ -22,18 +22,17 @@ STEP: Final = "step"
 LAYER: Final = "layer"
 GRAPH: Final = "graph"
 PERIOD: Final = "period"
-
 #: Share of steps that hold one kind of requests, in a worker for these alone; ours: steps of a
 #: server of both vary more.
 _NEARLY_ALL: Final = 0.8
 #: What a step between replays of a graph is called whose kernels are launched one by one.
 EAGER: Final = "eager prefill"
-
 #: What a step without requests of a kind has none of.
 _PARTS: Final = {
     "ctx_reqs": ("ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),
     "gen_reqs": ("gen_tokens", "g_sk", "g_sqsq", "g_sqsk"),
 }
+_OF_DRAFTS: Final = ("verified_by", "steps", "twice")
 #: What names tell of a batch, in the order of `Composition`.
 FIELDS: Final = tuple(name for reqs, parts in _PARTS.items() for name in (reqs, *parts))
 
@@ -70,10 +69,8 @@ class NumberedRange:
     """A range that a framework writes once a step or layer.
 
     Attributes:
-        name: What all such ranges are called.
         pattern: Their names; a group `number` counts layers.
         edge: Which edge parts two steps; both: the range is the step.
-        unit: `STEP` or `LAYER`.
     """
 
     name: str
@@ -233,9 +230,7 @@ def engine_steps() -> tuple[EngineStep, ...]:
             item["name"],
             parse_pattern(item["pattern"], ours=True),
             _pattern(engine.get("starts")) if "formats" in item else None,
-            _pattern(engine.get("drafts", {}).get("verified_by")),
-            _pattern(engine.get("drafts", {}).get("steps")),
-            _pattern(engine.get("drafts", {}).get("twice")),
+            *(_pattern(engine.get("drafts", {}).get(name)) for name in _OF_DRAFTS),
         )
         for engine in _data()["engines"]
         for item in engine["ranges"]
@@ -258,25 +253,16 @@ def numbered_ranges() -> tuple[NumberedRange, ...]:
     """Return the ranges of frameworks, in the order in which they are looked for."""
     return tuple(
         NumberedRange(
-            numbered["name"],
-            parse_pattern(numbered["pattern"], ours=True),
-            numbered["edge"],
-            numbered["unit"],
+            row["name"], parse_pattern(row["pattern"], ours=True), row["edge"], row["unit"]
         )
-        for numbered in _data()["numbered"]
+        for row in _data()["numbered"]
     )
 
 
 def recording_advice(engine: str) -> tuple[str, str] | None:
     """Return an engine's title and what records its step ranges; None for no such engine."""
-    return next(
-        (
-            (item["title"], item["record"])
-            for item in _data()["engines"]
-            if item["engine"] == engine
-        ),
-        None,
-    )
+    known = (item for item in _data()["engines"] if item["engine"] == engine)
+    return next(((item["title"], item["record"]) for item in known), None)
 
 
 def is_engine_step(name: str, engine: str) -> bool:

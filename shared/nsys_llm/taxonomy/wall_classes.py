@@ -22,7 +22,6 @@ NO_WORK: Final = "no_work"
 OTHER_PROCESS: Final = "other_process"
 BEFORE_STEPS: Final = "start_up"
 IDLE: Final = "idle"
-
 #: In the order in which they take a nanosecond. Fused are kernels that compute and communicate at
 #: once, of which whichever began first has the time, as of those that compute. Load are copies that
 #: bring a model to a GPU before its first kernel; not_recorded is when work may have run that left
@@ -51,7 +50,6 @@ STEP_CLASSES: Final = (COMPUTE, COMMUNICATION, COPIES, PROFILER, IDLE)
 
 #: Detail of computation: a CUDA graph traced as a whole, of which nobody knows what runs in it.
 WHOLE_GRAPH: Final = "whole_graph"
-
 #: Details of communication: before the last rank had come, the same between stages of a pipeline,
 #: which wait by schedule, and for a rank whose experts got more tokens; from then on; and what is
 #: not matched with the other ranks for sure.
@@ -62,7 +60,6 @@ EXPERTS: Final = "experts"
 TRANSFER: Final = "transfer"
 NOT_MATCHED: Final = "not_matched"
 UNREAD: Final = "transfer or ranks not read"
-
 #: Groups of idle time; of all other causes it is the host.
 HOST: Final = "host"
 START_UP: Final = "start-up"

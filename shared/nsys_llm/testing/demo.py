@@ -10,18 +10,15 @@ import numpy as np
 
 from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.demo_model import RankSet
-from nsys_llm.testing.demo_steps import SYNC_COPY_BYTES, run_step
-from nsys_llm.testing.demo_workload import BATCH_1, BATCH_16
+from nsys_llm.testing.demo_workload import BATCH_1, BATCH_16, SYNC_COPY_BYTES, run_step
 from nsys_llm.testing.trace_bulk import BulkTraceBuilder
-from nsys_llm.testing.trace_export import Cells
+from nsys_llm.testing.trace_schema import Cells
 
 RANKS: Final = 4
 DECODE_STEPS: Final = 24
-
 #: Process of rank 0; the others follow. Threads of each are its pid and these numbers more.
 _FIRST_PID: Final = 4101
 _WATCHDOG, _PROFILER = 70, 71
-
 #: How much longer the kernels of each rank take; rank 2's GPU is throttled, and healed.
 SLOWNESS: Final = (1.0, 1.003, 1.22, 0.998)
 HEALED: Final = (1.0, 1.003, 1.001, 0.998)
@@ -105,9 +102,6 @@ def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
     Args:
         folder: Where to; the three folders in it must not exist.
         scale: Number of decode steps relative to the full set.
-
-    Raises:
-        OutputError: A file is there already.
     """
     steps = steps_of(scale)
     runs = {}

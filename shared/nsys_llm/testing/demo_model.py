@@ -38,7 +38,6 @@ class KernelKind:
 
     Attributes:
         duration_ns: Typical duration; for a collective, from the last rank's arrival to the end.
-        collective: Whether it ends when all ranks have come.
         outlier_rate: Share of launches that take `outlier_factor` times as long.
     """
 
@@ -63,7 +62,6 @@ class RankSet:
         kinds: The kernels in use; the lists below refer to them by position.
         kernels: Kind, graph node id (0 without a graph), number of the API call, and times.
         copies: CUPTI kind, size in bytes, number of the API call, and times; a fill is a `memset`.
-        calls: Name and times of every API call in order.
         ranges: NVTX text and domain, and times.
     """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nsys_llm.testing.trace_export import Cells
+from nsys_llm.testing.trace_schema import Cells
 from nsys_llm.testing.trace_store import IntArray, Queue, SyntheticReport, Thread
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ class BulkTraceBuilder(SyntheticReport):
         block: ArrayLike = (32, 1, 1),
         dynamic_shared_bytes: ArrayLike = 0,
         registers: ArrayLike = 32,
-        short_names: Sequence[str] | None = None,
         mangled_names: Sequence[str | None] | None = None,
         tid: int | None = None,
         **queue: Unpack[Queue],
@@ -75,7 +74,6 @@ class BulkTraceBuilder(SyntheticReport):
             block: Shape (3,) or (n, 3), in threads.
             dynamic_shared_bytes: Shape (n,) or one.
             registers: Per thread, shape (n,) or one.
-            short_names: Base names for `names`; None derives them.
             mangled_names: Raw names for `names`; None leaves NULL.
             queue: Process, device, context and stream; `stream_id` may be one per kernel.
         """
@@ -89,21 +87,18 @@ class BulkTraceBuilder(SyntheticReport):
             "gridId": ids,
             "registersPerThread": _cells(registers),
             "dynamicSharedMemory": _cells(dynamic_shared_bytes),
-            **self._kernel_names(names, codes, short_names, mangled_names),
+            **self._kernel_names(names, codes, mangled_names),
             **self._graph_nodes(graph_node_ids, count),
         }
         columns |= _dimensions("grid", grid) | _dimensions("block", block)
         columns |= _KERNEL_CONSTANTS | self._place(**queue)
         self._add("CUPTI_ACTIVITY_KIND_KERNEL", count, columns)
         if launch_ns is not None:
-            self._launches(launch_name, launch_ns, ids, {"pid": pid, "tid": tid})
+            start, end = launch_ns
+            thread: Thread = {"pid": pid, "tid": tid}
+            name = [launch_name]
+            self.apis(name, ids * 0, start_ns=start, end_ns=end, correlation_ids=ids, **thread)
         return self
-
-    def _launches(
-        self, name: str, times: tuple[ArrayLike, ArrayLike], ids: IntArray, thread: Thread
-    ) -> None:
-        start_ns, end_ns = times
-        self.apis([name], ids * 0, start_ns=start_ns, end_ns=end_ns, correlation_ids=ids, **thread)
 
     def _graph_nodes(self, node_ids: ArrayLike, count: int) -> dict[str, Cells]:
         if np.ndim(node_ids) == 0 and not node_ids:
@@ -120,14 +115,12 @@ class BulkTraceBuilder(SyntheticReport):
         self,
         names: Sequence[str],
         codes: IntArray,
-        short_names: Sequence[str] | None,
         mangled_names: Sequence[str | None] | None,
     ) -> dict[str, Cells]:
-        shorts = [base_name(name) for name in names] if short_names is None else short_names
         mangled = [self._string_id(name) for name in mangled_names or [None] * len(names)]
         return {
             "demangledName": self._string_ids(names)[codes],
-            "shortName": self._string_ids(shorts)[codes],
+            "shortName": self._string_ids(list(map(base_name, names)))[codes],
             "mangledName": [mangled[code] for code in codes.tolist()],
         }
 
@@ -192,7 +185,6 @@ class BulkTraceBuilder(SyntheticReport):
             start_ns: One per range.
             end_ns: One per range; None for one that the capture does not see ending.
             kind: `push_pop`, `start_end` or `mark`.
-            domain: Name of the NVTX domain; empty for the default one.
             registered: Whether the texts are registered strings (`textId` in place of `text`).
             end_tid: Thread that ends a start/end range, where it is another one.
         """

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Final
 
-from nsys_llm.profile.trace_schema import ExportSchema
-from nsys_llm.testing.trace_export import Cells, TableRows
+from nsys_llm.testing.trace_schema import Cells, ExportSchema, TableRows
 
 #: Serialised id of virtual machine 1, the only one seen in real reports.
 _VM_ID: Final = 1 << 48
-
 #: The default stream of a context, and the CUPTI types of streams.
 _NULL_STREAM, _NULL_STREAM_TYPE, _NON_BLOCKING_TYPE, _BLOCKING_TYPE = 7, 3, 2, 1
 
@@ -40,12 +38,10 @@ class Process:
     """What a report knows about one process.
 
     Attributes:
-        pid: Process id, and the id of its main thread.
         gpu_ids: The physical GPU behind each CUDA device.
         blocking_streams: Streams that wait for the default stream, and it for them.
         streams: The (device, context, stream) ids in use.
         domains: NVTX domain ids by name; 0 is the nameless default.
-        next_range_id: What the next NVTX start/end range gets.
     """
 
     pid: int
@@ -79,7 +75,6 @@ def describe_target(
     """Return the rows of the tables about machine, clocks, processes, GPUs, contexts and streams.
 
     Args:
-        schema: For the properties of known GPU models.
         last_end_ns: End of the last event; the capture's length where `machine` has none.
     """
     duration_ns = last_end_ns if machine.duration_ns is None else machine.duration_ns

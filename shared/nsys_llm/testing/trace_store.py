@@ -9,8 +9,6 @@ from typing import Final, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nsys_llm.profile.trace_schema import ExportSchema
-from nsys_llm.testing.trace_export import Cells, TableRows, write_sqlite_tables
 from nsys_llm.testing.trace_metadata import (
     Machine,
     Process,
@@ -18,6 +16,7 @@ from nsys_llm.testing.trace_metadata import (
     describe_target,
     global_tid,
 )
+from nsys_llm.testing.trace_schema import Cells, ExportSchema, TableRows, write_sqlite_tables
 
 IntArray = NDArray[np.int64]
 _Report = TypeVar("_Report", bound="SyntheticReport")
@@ -64,7 +63,6 @@ class SyntheticReport:
         """Start an empty report.
 
         Args:
-            schema: Version of the export schema.
             lazy: Whether a SQLite export leaves empty tables out, as `nsys export` does by itself.
             utc_epoch_ns: Wall-clock time at the capture's start.
             system_clock_ns: Monotonic clock of the host at the capture's start.

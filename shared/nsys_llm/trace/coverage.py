@@ -12,9 +12,8 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.capture_edges import launched_before, uncalled
+from nsys_llm.trace.attribution import early_starts, launched_before, uncalled
 from nsys_llm.trace.graph_nodes import is_graph_node
-from nsys_llm.trace.launch_clocks import early_starts
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 _NAME_COLUMNS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
@@ -76,8 +75,6 @@ def count_coverage(
 
     Args:
         raw: All rows of the rank; what is not in `op` and not broken was replaced by other rows.
-        op: Those that count, with their launches.
-        duplicates: Correlation ids that several API calls claim.
     """
     duration_ns = op["end_ns"] - op["start_ns"]
     total_ns = int(duration_ns.sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name, fill_codes, move_codes
-from nsys_llm.trace.capture_edges import launched_before, uncalled
+from nsys_llm.trace.attribution import launched_before, uncalled
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -29,7 +29,6 @@ OPERATIONS: Final = "operations"
 SELECTED: Final = "selected operations"
 WINDOW: Final = "filter"
 CAPTURE: Final = "capture"
-
 #: What computes; copies and fills do not.
 _COMPUTING: Final = ("kernels", "graph_traces")
 
@@ -62,11 +61,9 @@ class DeviceOps:
         start_ns: Ascending.
         launch_row: Row of the launching call, -1 without one; of what no call launches that of the
             next operation that one did: the GPU waited for the same thread.
-        early: Whether it was launched before the capture began, see `capture_edges`.
+        early: Whether it was launched before the capture began, see `launched_before`.
         computing: Shape (names,), whether a name is that of a kernel or a whole graph.
         windows_ns: Shape (n, 2), sorted and disjoint.
-        window_source: One of `OPERATIONS`, `SELECTED`, `WINDOW` and `CAPTURE`.
-        gaps: What the operations leave of the windows.
     """
 
     device_id: int
@@ -152,10 +149,13 @@ def _lined_up(
 
     # One column after the other: each is as long as the trace.
     launch = column("launch_row").astype(np.int32)
-    early = ordered(_early(trace, starts, launch, lambda: column("correlation_id")))
-    name = ordered(code().astype(np.int32))
-    launch = ordered(launch)
-    if launch.size and int(launch.min()) < 0:
+    uncertain = launch.size > 0 and int(launch.min()) < 0
+    early = np.broadcast_to(np.False_, starts.shape)
+    if uncertain:
+        calls = trace.tables.get("api_calls")
+        early = ordered(launched_before(starts, column("correlation_id"), launch, calls))
+    name, launch = ordered(code().astype(np.int32)), ordered(launch)
+    if uncertain:
         free = (launch < 0) & ordered(uncalled(column("correlation_id")))
         launch = _of_next_called(launch, free)
     starts = ordered(starts)
@@ -208,15 +208,6 @@ def _of_device(op: Table, device: int) -> IntArray | None:
     """Return the rows of a device; None for all."""
     selected = op["device_id"] == device
     return None if selected.all() and len(op) else np.flatnonzero(selected)
-
-
-def _early(
-    trace: RankTrace, starts: IntArray, launch: Positions, correlation_id: Callable[[], IntArray]
-) -> npt.NDArray[np.bool_]:
-    """Return which operations were launched before the first API call of the profile."""
-    if not launch.size or int(launch.min()) >= 0:
-        return np.broadcast_to(np.False_, starts.shape)
-    return launched_before(starts, correlation_id(), launch, trace.tables.get("api_calls"))
 
 
 def _taken(column: IntArray, rows: IntArray | None) -> IntArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ STEP_OPTIONS: Final = ("steps", "skip_warmup")
 RANGE_OPTIONS: Final = (*NVTX_OPTIONS, *STEP_OPTIONS, "phase")
 
 _FOREVER_NS: Final = int(np.iinfo(np.int64).max)
-
 
 #: Options that choose operations by anything but their device.
 FILTERS: Final = (*RANGE_OPTIONS, "filter_time")
@@ -55,7 +54,6 @@ class FoundSteps:
     Attributes:
         ranges: Where they lie on the host; they hold the launches of any thread.
         step: Shape (ops,), the step of each operation, -1 for none.
-        first_end_ns: When the first one ended.
     """
 
     ranges: Ranges
@@ -72,7 +70,6 @@ class FoundPhase:
         windows_ns: Shape (n, 2), sorted and disjoint: the GPU's time from the first to the last
             operation launched in each such range.
         holds: Whether calls on the host start in it, given their starts and threads.
-        there: The phases that this process has.
     """
 
     launched: npt.NDArray[np.bool_]
@@ -88,14 +85,13 @@ class Finders(NamedTuple):
     phase: Callable[[RankTrace, Mapping[str, Any]], FoundPhase]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Selection:
-    """What the filters leave of one process.
+    """What the filter options choose of the operations of one process.
 
     Attributes:
-        windows_ns: Shape (n, 2), sorted and disjoint; None if no option asks for a window.
-        launched: Shape (ops,), bool: the operations whose launch is chosen; None for all.
-        notes: What a filter could not find.
+        windows: Shape (n, 2) each, sorted and disjoint; what is chosen lies in all of them.
+        masks: What is chosen is so in each; shape (ops,), bool.
         ranges: The ranges of each filter; what is chosen lies in a range of every filter.
         not_before_ns: End of the first step, where the warm-up is skipped.
         there_n: For each option whose number is beyond the last instance, so that it chooses none:
@@ -103,32 +99,39 @@ class Selection:
         others: For each option that names nothing: what there is instead.
     """
 
-    windows_ns: IntArray | None
-    launched: npt.NDArray[np.bool_] | None
-    notes: tuple[str, ...] = ()
-    ranges: tuple[Ranges, ...] = ()
+    launches: OpLaunches
+    options: Mapping[str, Any]
+    windows: list[IntArray] = field(default_factory=list)
+    masks: list[npt.NDArray[np.bool_]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    ranges: list[Ranges] = field(default_factory=list)
     not_before_ns: int | None = None
-    there_n: Mapping[str, int] = field(default_factory=dict)
+    there_n: dict[str, int] = field(default_factory=dict)
     phase: FoundPhase | None = None
-    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    others: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def windows_ns(self) -> IntArray | None:
+        """What all windows share, shape (n, 2); None if no option asks for a window."""
+        return reduce(intersect_intervals, self.windows) if self.windows else None
+
+    @cached_property
+    def launched(self) -> npt.NDArray[np.bool_] | None:
+        """The operations whose launch is chosen, shape (ops,); None for all."""
+        return np.logical_and.reduce(self.masks) if self.masks else None
 
     @property
     def chooses_calls(self) -> bool:
         """Whether a filter chooses launches, and with them calls on the host."""
         return bool(self.ranges) or self.not_before_ns is not None or self.phase is not None
 
-    def chooses(self, start_ns: IntArray, thread: IntArray) -> npt.NDArray[np.bool_] | None:
+    def chooses(self, start_ns: IntArray, thread: IntArray) -> npt.NDArray[np.bool_]:
         """Return which calls on the host start in the chosen ranges, as launches do.
 
         Args:
-            start_ns: Shape (n,), when each call starts.
+            start_ns: Shape (n,), as what is returned: when each call starts.
             thread: Shape (n,), globalTid of each.
-
-        Returns:
-            Shape (n,); None if no filter chooses ranges, so that all calls are chosen.
         """
-        if not self.chooses_calls:
-            return None
         chosen = np.ones(start_ns.shape, dtype=bool)
         for ranges in self.ranges:
             chosen &= _starts_in(start_ns, thread, ranges)
@@ -137,63 +140,6 @@ class Selection:
         if self.phase is not None:
             chosen &= self.phase.holds(start_ns, thread)
         return chosen
-
-
-def select(
-    launches: OpLaunches,
-    ranges: Ranges | None,
-    options: Mapping[str, Any],
-    steps: FoundSteps | None = None,
-    phase: FoundPhase | None = None,
-) -> Selection:
-    """Apply the filter options to the operations of one process.
-
-    Args:
-        ranges: Its NVTX ranges; None if no option needs them.
-        options: filter_time, filter_nvtx, filter_projected_nvtx, steps, skip_warmup; phase and
-            what a step is are in the next two already.
-        steps: Its steps; None without any, or if no option needs them.
-        phase: The phase; None if no option names one.
-    """
-    filters = _Filters(launches, options)
-    if (window := _time_window(options.get("filter_time"), launches)) is not None:
-        filters.windows.append(window)
-    if ranges is not None:
-        filters.choose_ranges(ranges)
-    if options.get("steps"):
-        filters.choose_steps(steps)
-    warm_ns = filters.skip_warmup(steps) if options.get("skip_warmup") else None
-    if phase is not None:
-        filters.choose_phase(phase)
-    return Selection(
-        reduce(intersect_intervals, filters.windows) if filters.windows else None,
-        np.logical_and.reduce(filters.masks) if filters.masks else None,
-        tuple(filters.notes),
-        tuple(filters.ranges),
-        warm_ns,
-        filters.there_n,
-        phase,
-        filters.others,
-    )
-
-
-@dataclass
-class _Filters:
-    """What the options choose of the operations of one process; see `Selection`.
-
-    Attributes:
-        windows: What is chosen lies in all of them.
-        masks: What is chosen is so in each; shape (ops,), bool.
-    """
-
-    launches: OpLaunches
-    options: Mapping[str, Any]
-    windows: list[IntArray] = field(default_factory=list)
-    masks: list[npt.NDArray[np.bool_]] = field(default_factory=list)
-    ranges: list[Ranges] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    there_n: dict[str, int] = field(default_factory=dict)
-    others: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def choose_ranges(self, ranges: Ranges) -> None:
         """Apply --filter-projected-nvtx and --filter-nvtx."""
@@ -239,16 +185,16 @@ class _Filters:
             left = left if numbers.size else "none of them is"
             self.notes.append(f"{there}; {left} selected")
 
-    def skip_warmup(self, steps: FoundSteps | None) -> int | None:
-        """Apply --skip-warmup; return when the first step ended."""
+    def skip_warmup(self, steps: FoundSteps | None) -> None:
+        """Apply --skip-warmup."""
         if steps is None:
             self.notes.append(self._no_steps())
-            return None
+            return
         launches = self.launches
         # Where the launch is not recorded, the start on the GPU has to stand for it.
         at_ns = np.where(launches.known, launches.at_ns, launches.start_ns)
         self.masks.append(at_ns >= steps.first_end_ns)
-        return steps.first_end_ns
+        self.not_before_ns = steps.first_end_ns
 
     def _no_steps(self) -> str:
         if self.options.get("step"):
@@ -264,6 +210,36 @@ class _Filters:
         if not phase.launched.any():
             self.others["phase"] = phase.there
             self.notes.append(f"no phase '{self.options['phase']}'; nothing of it is selected")
+
+
+def select(
+    launches: OpLaunches,
+    ranges: Ranges | None,
+    options: Mapping[str, Any],
+    steps: FoundSteps | None = None,
+    phase: FoundPhase | None = None,
+) -> Selection:
+    """Apply the filter options to the operations of one process.
+
+    Args:
+        ranges: Its NVTX ranges; None if no option needs them.
+        options: filter_time, filter_nvtx, filter_projected_nvtx, steps, skip_warmup; phase and
+            what a step is are in the next two already.
+        steps: Its steps; None without any, or if no option needs them.
+        phase: The phase; None if no option names one.
+    """
+    chosen = Selection(launches, options, phase=phase)
+    if (window := _time_window(options.get("filter_time"), launches)) is not None:
+        chosen.windows.append(window)
+    if ranges is not None:
+        chosen.choose_ranges(ranges)
+    if options.get("steps"):
+        chosen.choose_steps(steps)
+    if options.get("skip_warmup"):
+        chosen.skip_warmup(steps)
+    if phase is not None:
+        chosen.choose_phase(phase)
+    return chosen
 
 
 def numbers_there(option: str, options: Mapping[str, Any], there_n: int) -> str:

@@ -50,7 +50,6 @@ class RankEntry:
     Attributes:
         key: Profile and process; NULL_INT as process where the profile has none.
         facts: None where the profile could not be read.
-        has_work: Whether the process has GPU operations.
     """
 
     key: RankKey
@@ -67,7 +66,6 @@ class Rank:
         number: Rank in the job, or index where `source` is index; None if a profile that could not
             be read got no number from the rule.
         file: Label, unique in the run; labels sort as the numbers do.
-        source: Rule that gave the number.
         group: Which of the groups that have nothing in common, see `nsys_llm.capture.identity`.
         machine: Its host's name, told apart from other machines of that name; None: as recorded.
     """

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.enclosing import first_above
 from nsys_llm.numeric.gaps import start_order
-from nsys_llm.numeric.grouping import distinct_codes, equals_before_n
+from nsys_llm.numeric.grouping import begins_group, distinct_codes, equals_before_n
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.graph_nodes import is_graph_node
@@ -69,23 +70,13 @@ def ncu_launches(trace: RankTrace, chosen: Table) -> NcuLaunches:
     if order is not None:
         at_ns, start_ns, code = at_ns[order], start_ns[order], code[order]
     chosen_ns, _ = launch_times(trace, chosen)
-    until = _places(at_ns, start_ns, chosen_ns, chosen["start_ns"])
+    # By the time of its launch, which is among `at_ns`, then by its start.
+    first = np.flatnonzero(begins_group(at_ns))
+    group, bounds = np.searchsorted(at_ns[first], chosen_ns), np.append(first, at_ns.size)
+    until = first_above(start_ns, chosen["start_ns"] - 1, group, bounds)
     skip_n = equals_before_n(code, np.searchsorted(ids, function_id), until)
     whole = trace.unfiltered.get("graph_traces")
     if whole is not None and len(whole):
         hidden_ns, _ = launch_times(trace, whole)
         skip_n[chosen_ns > hidden_ns.min()] = NULL_INT
     return NcuLaunches(np.array(names, dtype=object), skip_n, is_graph_node(chosen))
-
-
-def _places(
-    at_ns: IntArray, start_ns: IntArray, chosen_ns: IntArray, chosen_start_ns: IntArray
-) -> IntArray:
-    """Return how many launches come before each chosen one; `at_ns`, then `start_ns` ascend."""
-    low = np.searchsorted(at_ns, chosen_ns, side="left")
-    high = np.searchsorted(at_ns, chosen_ns, side="right")
-    while (low < high).any():
-        middle = (low + high) // 2
-        earlier = (low < high) & (start_ns[np.minimum(middle, at_ns.size - 1)] < chosen_start_ns)
-        low, high = np.where(earlier, middle + 1, low), np.where(earlier, high, middle)
-    return low

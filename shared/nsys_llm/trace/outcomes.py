@@ -1,4 +1,4 @@
-"""What became of each profile, and the merged facts of all."""
+"""What became of each profile, what is to be known of it first, and the merged facts of all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from nsys_llm.profile.tables import table_source
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import BROKEN_ROWS
-from nsys_llm.trace.statements import Statement
 from nsys_llm.trace.unmatched import Unmatched
 from nsys_llm.trace.wall import RankWall
 
@@ -38,13 +37,11 @@ class ProfileOutcome:
     Attributes:
         facts: None if it could not be read.
         ranks: Its processes with GPU work; none of a profile without any.
-        absent_tables: Our names of the tables that it does not have.
         empty_tables: Our names of the tables without rows, those that it does not have among them.
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
         fault: Where, if that was an internal error and not of the profile.
         export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
-        cut_names_n: How many of its names are cut: longer than `taxonomy.names` lets them be.
         left_out_n: How many of its processes are left out, those with least GPU time.
         statements: What is to be known of it before it is judged; of all its processes.
         recorded_ns: Begin of its first record and end of its last, its clock; None without any.
@@ -105,11 +102,7 @@ class MapResult:
 
 
 def refuse_broken(ranks: Sequence[RankOutcome], label: str) -> None:
-    """Refuse a profile without one sound row of GPU work.
-
-    Raises:
-        ProfileError: It has such rows, and all are broken.
-    """
+    """Refuse a profile without one sound row of GPU work."""
     counts = [row for rank in ranks for row in rank.coverage]
     whole = all(rank.coverage for rank in ranks)
     broken_n = sum(row.broken_n for row in counts)
@@ -124,3 +117,26 @@ def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> 
         for read in reads
         if read.required and read.table in empty_tables
     )
+
+
+@dataclass(frozen=True, order=True)
+class Statement:
+    """One thing that a profile holds otherwise than a whole recording of one rank does.
+
+    Attributes:
+        kind: What it is; the kinds, and their sentences: `nsys_llm.report.capture_texts`.
+        of_n: How many there are of that in all; None where there is no such number.
+        process: Its globalPid; None where it is about the whole profile.
+        device_id: The CUDA device; None where it is about all of a process.
+        start_ns: Where it begins on the profile's clock; None where it has no time.
+        name: What it is about beside these, such as a table of the export.
+    """
+
+    kind: str
+    count_n: int
+    of_n: int | None = None
+    process: int | None = None
+    device_id: int | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    name: str | None = None

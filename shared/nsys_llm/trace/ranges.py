@@ -20,6 +20,7 @@ from nsys_llm.numeric.grouping import distinct_rows, position_in_group
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import Rows
 from nsys_llm.profile.tables import Table
+from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.rank_trace import sane_times
 
 #: Event types of NVTX_EVENTS, the same in schemas 3.7 to 3.30 (ENUM_NSYS_EVENT_TYPE).
@@ -95,11 +96,7 @@ def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) 
 def distinct_ranges(
     events: Table, strings: Mapping[int, str], capture_end_ns: int
 ) -> set[tuple[str, str]]:
-    """Return the distinct raw texts of the ranges of one process, each with its domain's name.
-
-    Args:
-        capture_end_ns: Where ranges without an end stop.
-    """
+    """Return the distinct raw texts of the ranges of one process, each with its domain's name."""
     is_range = np.isin(events["event_type"], (PUSH_POP, START_END))
     ends, _ = closed_ends(events["end_ns"], capture_end_ns)
     ranges = events.take(is_range & sane_times(events["start_ns"], ends))
@@ -136,7 +133,8 @@ def chosen_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:
         named &= _matches(ranges.domain, choice.holds)
     rows = np.flatnonzero(named)
     if choice.index is not None:
-        rows = rows[_position_in_thread(ranges.thread[rows]) == choice.index]
+        rows = rows[np.argsort(ranges.thread[rows], kind="stable")]
+        rows = np.sort(rows[position_in_group(ranges.thread[rows]) == choice.index])
     return ranges.take(rows)
 
 
@@ -165,25 +163,12 @@ def event_texts(events: Table, strings: Mapping[int, str]) -> npt.NDArray[Any]:
     texts = events["text"].copy()
     ids = events["text_id"]
     registered = np.flatnonzero(ids != NULL_INT)
-    texts[registered] = [
-        strings.get(key, f"[unknown name {key}]") for key in ids[registered].tolist()
-    ]
+    texts[registered] = [text_of(key, strings) for key in ids[registered].tolist()]
     texts[texts == None] = ""  # noqa: E711 - element by element
     return texts
 
 
 def _matches(names: npt.NDArray[Any], test: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-    return np.asarray(_mapped(names, test), dtype=bool)
-
-
-def _mapped(names: npt.NDArray[Any], function: Callable[[str], Any]) -> npt.NDArray[Any]:
-    """Apply a function of a text once for each distinct text."""
-    known = {name: function(name) for name in set(names.tolist())}
-    return np.array([known[name] for name in names.tolist()], dtype=object)
-
-
-def _position_in_thread(thread: IntArray) -> IntArray:
-    order = np.argsort(thread, kind="stable")
-    position = np.empty_like(order)
-    position[order] = position_in_group(thread[order])
-    return position
+    """Return which names pass a test, which is made once for each distinct one."""
+    known = {name: test(name) for name in set(names.tolist())}
+    return np.array([known[name] for name in names.tolist()], dtype=bool)

@@ -26,11 +26,7 @@ COMPARED: Final = (BASELINE, INPUT)
 
 
 def read_rank_maps(file: tuple[str, str] | None, inputs: Sequence[ProfileInput]) -> RankMaps:
-    """Read the rank map for each side; nothing without a file, which is its path and its text.
-
-    Raises:
-        UsageError: It does not number the profiles of a side.
-    """
+    """Read the rank map for each side; nothing without a file, which is its path and its text."""
     if not file:
         return {}
     sides = dict.fromkeys(profile.side for profile in inputs)
@@ -50,13 +46,9 @@ def number_sides(result: MapResult, rank_maps: RankMaps) -> list[Rank]:
 
 def unused_maps(ranks: Sequence[Rank], rank_maps: RankMaps) -> list[tuple[str, str]]:
     """Return the sides whose rank map numbers no rank, with the rule that does."""
-    unused = []
-    for side in rank_maps:
-        sources = [rank.source for rank in ranks if rank.key.side == side]
-        source = next((source for source in sources if source is not None), None)
-        if source not in ("rank_map", None):
-            unused.append((side, source))
-    return unused
+    sources = {rank.key.side: rank.source for rank in reversed(ranks) if rank.source is not None}
+    used = ((side, sources.get(side, "rank_map")) for side in rank_maps)
+    return [(side, source) for side, source in used if source != "rank_map"]
 
 
 def wanted_ranks(ranks: Sequence[Rank], numbers: Sequence[int]) -> list[Rank]:
@@ -96,11 +88,6 @@ def _entries(result: MapResult, side: str) -> list[RankEntry]:
     return entries
 
 
-def repeat_side(number: int) -> str:
-    """Return the side of a further run of the baseline, counted from 1."""
-    return f"{BASELINE}-{number}"
-
-
 def entries_by_side(options: Mapping[str, Any]) -> dict[str, Sequence[str]]:
     """Return what was typed for each side.
 
@@ -125,7 +112,7 @@ def entries_by_side(options: Mapping[str, Any]) -> dict[str, Sequence[str]]:
             )
         baseline, given = given[:1], given[1:]
     repeats = {
-        repeat_side(number): [entry]
+        f"{BASELINE}-{number}": [entry]
         for number, entry in enumerate(options.get("baselines") or (), start=1)
     }
     return {BASELINE: list(baseline), INPUT: given, **repeats}

@@ -1,4 +1,4 @@
-"""The rows of one rank, as every analysis gets them."""
+"""The rows of one rank, as every analysis gets them, and which rows have times that can be."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import (
     IntArray,
     clipped_lengths,
@@ -17,7 +18,8 @@ from nsys_llm.numeric.intervals import (
     starts_inside,
     union_intervals,
 )
-from nsys_llm.profile.tables import Table
+from nsys_llm.profile.tables import Table, Trace
+from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
 
 #: Tables of GPU operations, and what one of their rows is called in outputs.
 OP_TABLES: Final = {
@@ -39,7 +41,6 @@ GRAPH_NODE_TABLES: Final = ("graph_node_events", "old_graph_node_events")
 
 #: 104 days: no capture is as long, and a thousand such times still fit into a sum.
 LARGEST_TIME_NS: Final = 1 << 53
-
 #: What is wrong with rows of GPU work that are left out.
 BROKEN_ROWS: Final = (
     "end before start, no time or device, or a time before or a minute after the capture"
@@ -55,7 +56,6 @@ class RankTrace:
             operation table has a column `launch_row`, the row of the API call that launched it in
             `tables["api_calls"]`, or -1.
         windows_ns: Shape (n, 2), sorted, disjoint, the profile's clock; None without a time filter.
-        unfiltered: The operation tables before any filter.
         device_ids: The CUDA devices of the rank that --device leaves, sorted; the other filters
             may leave one of them without an operation.
         chosen: For tables of `HOST_TABLES`, which calls start in the NVTX ranges that the filters
@@ -169,9 +169,6 @@ class RankTrace:
 
         A call is left if it reaches into the windows and starts in the NVTX ranges that a filter
         names; `--device` leaves them all.
-
-        Args:
-            extra: Further columns for its rows.
         """
         calls = self.tables[name].plus(**(extra or {}))
         keep = sane_times(calls["start_ns"], calls["end_ns"])
@@ -200,3 +197,58 @@ def sane_times(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
 def sane_instants(at_ns: IntArray) -> npt.NDArray[np.bool_]:
     """Return which instants a capture can have: NULL is none."""
     return sane_times(at_ns, at_ns)
+
+
+#: No GPU has a petabyte; larger sizes are damage, and a thousand of them would outgrow 64 bits.
+_LARGEST_BYTES: Final = 1 << 50
+#: Work that was queued ends after the last call and the end of the capture; ours, and far above
+#: what any queue holds.
+_QUEUED_NS: Final = 60_000_000_000
+
+
+def latest_end_ns(trace: Trace) -> int:
+    """Return the time after which no operation of a profile can end, on its clock.
+
+    A minute after the end of the capture, where its length is recorded, else after the last API
+    call.
+    """
+    lengths, calls = trace.tables.get("capture_spans"), trace.tables.get("api_calls")
+    if lengths is not None and len(lengths):
+        return int(lengths["duration_ns"].max()) + _QUEUED_NS
+    if calls is None or not len(calls) or not {"start_ns", "end_ns"} <= set(calls.columns):
+        return LARGEST_TIME_NS
+    ends = calls["end_ns"]
+    last_ns = int(ends.max(where=sane_times(calls["start_ns"], ends), initial=NULL_INT))
+    return LARGEST_TIME_NS if last_ns == NULL_INT else last_ns + _QUEUED_NS
+
+
+def recorded_ns(trace: Trace) -> tuple[int, int] | None:
+    """Return when the first operation, call or range of a profile begins and the last one ends."""
+    edges: list[tuple[int, int]] = []
+    for name in (*OP_TABLES, "api_calls", "nvtx_events"):
+        table = trace.tables.get(name, Table({}))
+        if len(table) and {"start_ns", "end_ns"} <= set(table.columns):
+            starts, ends = table["start_ns"], table["end_ns"]
+            sane = sane_times(starts, ends) & (starts >= 0) & (ends > 0)
+            if sane.any():
+                edges.append((int(starts[sane].min()), int(ends[sane].max())))
+    return (min(low for low, _ in edges), max(high for _, high in edges)) if edges else None
+
+
+def sound_rows(op: Table, latest_ns: int) -> npt.NDArray[np.bool_]:
+    """Return which operations have times and a device.
+
+    Times count from the start of the session. A start and an end of 0 are CUPTI's word for times
+    that were not collected.
+    """
+    starts, ends = op["start_ns"], op["end_ns"]
+    sound = sane_times(starts, ends) & (starts >= 0) & (ends > 0) & (ends <= latest_ns)
+    return np.asarray(sound & (op["device_id"] != NULL_INT))
+
+
+def sane_memory_events(events: Table) -> npt.NDArray[np.bool_]:
+    """Return which events are allocations or frees with a time, a size and a device."""
+    size = events["size_bytes"]
+    sane = sane_instants(events["start_ns"]) & (size >= 0) & (size < _LARGEST_BYTES)
+    sane &= events["device_id"] != NULL_INT
+    return np.asarray(sane & np.isin(events["operation"], (ALLOCATION, FREE)))

@@ -35,8 +35,9 @@ from nsys_llm.trace.rank_trace import (
     OP_TABLES,
     OVERHEAD_TABLES,
     RankTrace,
+    latest_end_ns,
+    sound_rows,
 )
-from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 
 _PROCESS_TABLES: Final = (*OP_TABLES, "memory_events", "synchronizations", "cuda_events")
 _THREAD_TABLES: Final = (
@@ -49,12 +50,10 @@ _THREAD_TABLES: Final = (
     "cpu_samples",
 )
 
-
 #: Ranges that `--trace=python-gil` writes of the interpreter's lock; the program opened none.
 _HOLDS_LOCK: Final = "Holding GIL"
 _WAITS_FOR_LOCK: Final = "Waiting for GIL"
 _LOCK: Final = frozenset({_HOLDS_LOCK, _WAITS_FOR_LOCK})
-
 
 #: Of a profile that are analyzed.
 MOST_PROCESSES: Final = 256
@@ -178,12 +177,7 @@ def _rows(
 def _coverage(
     trace: Trace, rank_tables: Mapping[str, Table], rank: RankTrace, broken_n: Mapping[str, int]
 ) -> tuple[CoverageRow, ...]:
-    """Return the coverage of each table of operations of a rank, before any filter.
-
-    Args:
-        rank_tables: The rank's rows of each table, broken ones among them.
-        broken_n: Rows that were left out, by table of operations.
-    """
+    """Return the coverage of each table of operations of a rank, before any filter."""
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
@@ -314,12 +308,11 @@ def _chosen_calls(
     """Return which calls on the host the range filters choose; nothing without such a filter."""
     if not selection.chooses_calls:
         return {}  # the times of calls may not even have been read
-    chosen = {
+    return {
         name: selection.chooses(rank_tables[name]["start_ns"], rank_tables[name]["global_tid"])
         for name in HOST_TABLES
         if name in rank_tables
     }
-    return {name: mask for name, mask in chosen.items() if mask is not None}
 
 
 def _kept(

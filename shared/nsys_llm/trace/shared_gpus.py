@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Final
 
 import numpy as np
@@ -13,9 +13,8 @@ from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals, merged_unions, union_intervals
 from nsys_llm.profile.tables import Table, Trace, pid_of
 from nsys_llm.taxonomy.communication import is_communication
-from nsys_llm.trace.rank_trace import OP_TABLES
+from nsys_llm.trace.rank_trace import OP_TABLES, latest_end_ns, sound_rows
 from nsys_llm.trace.selection import used_devices
-from nsys_llm.trace.sound_rows import latest_end_ns, sound_rows
 
 #: Option: by the path of a profile those that use one of its GPUs at the same time, each with what
 #: takes its clock to that profile's, in ns.
@@ -89,14 +88,7 @@ def others_work(users: Sequence[GpuUsers]) -> dict[int, IntArray]:
             beside.setdefault(process, []).append(merged_unions(others))
     own_n = {process: len(used_devices(users[0].trace, process)) for process in beside}
     return {
-        process: _all_of(spans)
+        process: reduce(intersect_intervals, spans)
         for process, spans in beside.items()
         if len(spans) == own_n[process] and all(map(len, spans))
     }
-
-
-def _all_of(spans: Sequence[IntArray]) -> IntArray:
-    both = spans[0]
-    for others in spans[1:]:
-        both = intersect_intervals(both, others)
-    return both

@@ -19,6 +19,7 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.numeric.grouping import distinct
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.filters import RANGE_OPTIONS, numbers_there
@@ -64,27 +65,22 @@ class Unmatched:
 
 
 def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unmatched, ...]:
-    """Return the options that match no name, or no instance, of a rank, whatever the filters leave.
-
-    Args:
-        options: device, filter_time, filter_nvtx, filter_projected_nvtx, step, steps, step_kernel
-            and phase.
-    """
+    """Return the options that match no name, or no instance, of a rank, before any filter."""
     searches: dict[str, Callable[[RankTrace, str], Collection[str] | None]] = {
         **dict.fromkeys(_RANGES, _other_ranges),
         _KERNEL: _other_kernels,
     }
-    named = tuple(
-        Unmatched(option, nearest_names(options[option], others, _MOST_OF_A_RANK))
+    others = {
+        option: names
         for option, search in searches.items()
-        if options.get(option) and (others := search(trace, options[option])) is not None
-    )
-    lacking = tuple(
-        Unmatched(option, nearest_names(options[option], others, _MOST_OF_A_RANK))
-        for option, others in trace.others.items()
+        if options.get(option) and (names := search(trace, options[option])) is not None
+    }
+    named = tuple(
+        Unmatched(option, nearest_names(options[option], names, _MOST_OF_A_RANK))
+        for option, names in (*others.items(), *trace.others.items())
     )
     numbered = tuple(Unmatched(option, (), n) for option, n in trace.there_n.items())
-    return named + lacking + numbered or _without_work(trace, options)
+    return named + numbered or _without_work(trace, options)
 
 
 def _without_work(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unmatched, ...]:
@@ -131,11 +127,7 @@ def _note(item: Unmatched, options: Mapping[str, Any], reported: str) -> str | N
 
 
 def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str, Any]) -> None:
-    """Stop the run if an option matches nothing on any rank.
-
-    Raises:
-        UsageError: There is such an option.
-    """
+    """Stop the run if an option matches nothing on any rank."""
     of_ranks = [{item.option: item for item in rank} for rank in ranks]
     shared = [
         option
@@ -207,8 +199,8 @@ def _cut(text: str) -> str:
 
 def _other_ranges(trace: RankTrace, text: str) -> Collection[str] | None:
     """Return what ranges there are, if the choice names none of them; else None."""
-    choice = parse_choice(text)
-    ranges = _ranges(trace)
+    choice, events = parse_choice(text), trace.tables.get("nvtx_events", Table({}))
+    ranges = distinct_ranges(events, trace.strings, trace.last_end_ns) if len(events) else set()
     if any(choice.holds(domain) and choice.names(name) for name, domain in ranges):
         return None
     of_domain = choice.domain is not None
@@ -229,13 +221,6 @@ def _other_kernels(trace: RankTrace, text: str) -> Collection[str] | None:
     return None if any(map(pattern.matches, names)) else names
 
 
-def _ranges(trace: RankTrace) -> set[tuple[str, str]]:
-    events = trace.tables.get("nvtx_events")
-    if events is None:
-        return set()
-    return distinct_ranges(events, trace.strings, trace.last_end_ns)
-
-
 def nearest_names(typed: str, names: Iterable[str], most: int) -> tuple[str, ...]:
     """Return the names nearest to what was typed: those that hold it, then the most similar.
 
@@ -244,7 +229,6 @@ def nearest_names(typed: str, names: Iterable[str], most: int) -> tuple[str, ...
 
     Args:
         typed: A name, or `re:` and an expression, of which the letters and digits count.
-        names: What there is; the same name may come again.
     """
     wanted = typed.casefold()
     if typed.startswith("re:"):

@@ -67,14 +67,7 @@ class DeviceWall:
         kernels_ns: Time of kernels that compute, whether or not they also communicate, by full
             name; names without time are left out.
         graphs_ns: Time of CUDA graphs that were traced as a whole.
-        communication_ns: Time of communication beside which nothing computes.
-        load_ns: Time of copies beside neither that brought a model before the kernels.
-        copies_ns: Time of other copies and of fills beside neither.
-        profiler_ns: Time in which the profiler did its own work and the device ran nothing.
-        not_recorded_ns: Time in which neither did anything, and work may have run that left no row.
-        other_process_ns: Time of the rest in which another process ran on the GPU.
-        no_work_ns: Time of the rest in which a server had no request.
-        start_up_ns: Time of the rest in which the program started up.
+        communication_ns: As the others, time of a class, see `nsys_llm.taxonomy.wall_classes`.
         hidden: When communication kernels ran that the split does not count as communication, as
             something computed too or no window was there: shape (n, 2), sorted and disjoint; None
             where the recipe does not ask for it, or there are more than `MOST_HIDDEN`.
@@ -132,13 +125,7 @@ Walls = Mapping[WallKey, DeviceWall]
 
 @dataclass(frozen=True)
 class JobWalls:
-    """The wall splits of all ranks, and what tells more about them.
-
-    Attributes:
-        ranks: Those that were mapped, in order.
-        details: What recipes know of classes.
-        rules: Tell categories and operations of kernels.
-    """
+    """The wall splits of all ranks, and what tells more about them."""
 
     ranks: tuple[Rank, ...]
     walls: Walls

@@ -11,7 +11,7 @@ import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
-from nsys_llm.facts.timeline.states import host_tracks
+from nsys_llm.facts.timeline.rank_timeline import host_tracks
 from nsys_llm.facts.timeline.step_lanes import LaneInputs, LaneWindow, rank_lanes
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
@@ -21,8 +21,8 @@ from nsys_llm.report.host_words import Waited, host_case, host_sentence
 from nsys_llm.report.outputs import declared_frames
 from nsys_llm.report.records import records
 from nsys_llm.taxonomy.categories import load_rules
-from nsys_llm.trace.host_part import HostModule, HostPart, HostState
 from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.steps import HostModule, HostPart, HostState
 
 US = 1_000
 PYTHON = "/usr/bin/python3.12"

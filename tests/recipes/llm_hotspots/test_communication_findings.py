@@ -10,8 +10,8 @@ import pytest
 from results import tables_of
 from trace_builder import TraceBuilder
 
-from nsys_llm.recipes.llm_hotspots.findings.bandwidth import bandwidth_findings
 from nsys_llm.recipes.llm_hotspots.findings.communication import communication_findings
+from nsys_llm.recipes.llm_hotspots.findings.kernels import bandwidth_findings
 from nsys_llm.report.prices.pricing import priced
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

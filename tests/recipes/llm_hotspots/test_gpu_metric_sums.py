@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.facts.device.gpu_metrics import overlaps, sample_windows
+from nsys_llm.facts.device.gpus import overlaps, sample_windows
 
 
 def array(values):

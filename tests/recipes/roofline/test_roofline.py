@@ -19,7 +19,7 @@ from nsys_llm.manifest.model_config import _Unknown as UnknownKey
 from nsys_llm.manifest.model_config import model_of, read_model
 from nsys_llm.recipes.roofline.analysis import ANALYSIS
 from nsys_llm.recipes.roofline.findings.answer import kernels_bound
-from nsys_llm.recipes.roofline.tables.gemms import element_bytes, gemm_work, operand_type
+from nsys_llm.recipes.roofline.tables.kernels import element_bytes, gemm_work, operand_type
 from nsys_llm.recipes.roofline.tables.step_work import (
     Batch,
     ModelLayout,
@@ -31,7 +31,7 @@ from nsys_llm.recipes.roofline.tables.step_work import (
     training_flops,
 )
 from nsys_llm.report.findings import finding_record
-from nsys_llm.taxonomy.gpu_peaks import _peaks, gpu_peak
+from nsys_llm.taxonomy.gpus import _peaks, gpu_peak
 
 #: HBM3 of an H100: 5,120 bits at 2,619 MHz, twice a cycle.
 H100_BYTES_S = 5_120 // 8 * 2_619_000_000 * 2

@@ -17,8 +17,8 @@ from path_truth import (
     wrong_ns,
 )
 
+from nsys_llm.critical_path.job import meetings
 from nsys_llm.critical_path.path import blocks, forest
-from nsys_llm.recipes.step_budget.tables import meetings
 
 #: Other jobs in each run; a failure names its seed.
 FRESH = 200

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.critical_path.rank.windows import COUNTED
-from nsys_llm.recipes.step_budget.tables.job import Job
+from nsys_llm.critical_path.job.meetings import Job
+from nsys_llm.facts.steps.steps import COUNTED
 
 NOTHING = np.iinfo(np.int64).min
 

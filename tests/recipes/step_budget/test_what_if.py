@@ -19,9 +19,9 @@ from quick_run import quick
 from replay_truth import rewritten, steady, steps_ns, true_steps_ns, truths
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.critical_path.job import meetings
 from nsys_llm.manifest.what_if import parse_change
 from nsys_llm.recipes.step_budget.findings.on_path import findings
-from nsys_llm.recipes.step_budget.tables import meetings
 from nsys_llm.testing import demo
 
 #: Other jobs in each run; a failure names its seed.

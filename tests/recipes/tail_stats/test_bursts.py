@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nsys_llm.recipes.tail_stats.tables.bursts import (
+from nsys_llm.recipes.tail_stats.tables.clusters import (
     LARGEST_CHANCE,
     find_bursts,
     log_chance,

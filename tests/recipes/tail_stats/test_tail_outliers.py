@@ -12,7 +12,7 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.facts.tails import kernels
 from nsys_llm.numeric.grouping import equals_before_n
-from nsys_llm.recipes.tail_stats.tables import shown
+from nsys_llm.recipes.tail_stats.tables import medians
 
 RECIPE = "tail_stats"
 WIDE = {"grid": (4, 2, 1)}
@@ -187,7 +187,7 @@ def test_of_very_many_configurations_small_ones_are_one_row(tmp_path, monkeypatc
     every = tables(tmp_path / "all", folder, options=["--top", "6"])
     monkeypatch.setattr(kernels, "MOST_CANDIDATES", 200)
     for name, limit in (("MANY", 100), ("MOST_SLOW", 6), ("LEAST_PCT", 2)):
-        monkeypatch.setattr(shown, name, limit)
+        monkeypatch.setattr(medians, name, limit)
     some = tables(tmp_path / "some", folder, options=["--top", "6"])
     for name in ("outliers", "tail_ranks", "findings"):
         assert some[name].equals(every[name])

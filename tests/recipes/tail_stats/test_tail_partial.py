@@ -12,7 +12,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.tails import kernels as tails
 from nsys_llm.facts.tails.launches import CONFIG, CONFIG_AT
-from nsys_llm.numeric.merging import merged
+from nsys_llm.numeric.stacking import merged
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.tail_stats.tables.medians import Medians
 from nsys_llm.recipes.tail_stats.tables.outliers import outlying

@@ -12,8 +12,8 @@ from finding_numbers import checked
 from results import analyse, read_frames, read_report, run, tables_of
 
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.recipes.trace_diff.tables.kernels import compared
 from nsys_llm.recipes.trace_diff.tables.runs import kernel_side
+from nsys_llm.recipes.trace_diff.tables.side_by_side import compared
 from nsys_llm.run.cli import main
 
 pytestmark = pytest.mark.traces
@@ -259,7 +259,7 @@ def test_halves_of_one_run_are_called_different_no_more_often_than_stated(durati
     for _ in range(tries):
         chosen = rng.random(code.size) < 0.5
         sides = half(code, values, chosen, names_n), half(code, values, ~chosen, names_n)
-        tests = compared(*sides, None, _OPTIONS)
+        tests = compared(*sides, _OPTIONS)
         below += int((tests["p_value"] < ALPHA).sum())
         known += int((~np.isnan(tests["p_value"])).sum())
         # Without any effect floor: by the adjusted p alone.

@@ -16,11 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.critical_path.path import classes
-from nsys_llm.critical_path.path.hand_overs import handed_over
-from nsys_llm.critical_path.path.host_waits import HostWaits, host_waits, staged_uploads
+from nsys_llm.critical_path.path.host_waits import (
+    HostWaits,
+    handed_over,
+    host_waits,
+    staged_uploads,
+)
 from nsys_llm.critical_path.path.lags import NEVER, Codes, Lags, Latest, usual_lags
-from nsys_llm.critical_path.path.ops import Bools, PathOps, legacy_streams
-from nsys_llm.critical_path.path.stream_order import StreamOrder, stream_order
+from nsys_llm.critical_path.path.ops import (
+    Bools,
+    PathOps,
+    StreamOrder,
+    first_after,
+    legacy_streams,
+    stream_order,
+)
 from nsys_llm.critical_path.path.sync_rows import (
     ORDER,
     EventRecords,
@@ -28,7 +38,6 @@ from nsys_llm.critical_path.path.sync_rows import (
     SyncRows,
     call_kinds,
     event_records,
-    first_after,
     stream_codes,
     sync_rows,
 )
@@ -117,7 +126,6 @@ def path_edges(
 
     Args:
         pid: Its process id, for the kinds of its streams; None where it is not known.
-        early: See `Clues`.
     """
     issue_ns = ops.issue_ns(host)
     null_stream, blocking = legacy_streams(ops, trace.tables.get("cuda_streams"), pid)

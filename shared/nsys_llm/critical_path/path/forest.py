@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from nsys_llm.critical_path.path.blocks import Block, Blocks, Charge
 from nsys_llm.critical_path.path.ops import Bools
-from nsys_llm.critical_path.path.outline import Members, Outline
+from nsys_llm.critical_path.path.outline import Charging, Members, Outline
 from nsys_llm.critical_path.path.stretches import OPEN_NS
-from nsys_llm.critical_path.path.visits import Charging
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray, union_intervals
 

@@ -1,4 +1,4 @@
-"""For which operation each call waited that returns only when the GPU is done with something."""
+"""What calls waited for: operations that ended in them, or another thread that handed over."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.critical_path.path.classes import CLASS_NAMES, CLASS_OF_CAUSE
-from nsys_llm.critical_path.path.ops import Bools, PathOps
+from nsys_llm.critical_path.path.lags import NEVER
+from nsys_llm.critical_path.path.ops import Bools, PathOps, StreamOrder, last_before
 from nsys_llm.critical_path.path.sync_rows import (
     DEVICE_WAIT,
     EVENT_WAIT,
+    POLL,
     STREAM_WAIT,
     EventRecords,
     Kinds,
     SyncRows,
-    last_before,
     stream_codes,
 )
-from nsys_llm.facts.device.host_timeline import HostTimeline
-from nsys_llm.numeric.grouping import distinct, distinct_codes
+from nsys_llm.facts.device.host_timeline import HostTimeline, ThreadCalls
+from nsys_llm.numeric.gaps import Positions
+from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import HOST_TO_DEVICE
@@ -105,7 +107,12 @@ def host_waits(
     sure = certain & (op >= 0)
     targets = HostWaits(place[sure], op[sure], certain[sure])
     op[open_] = _inferred(ops, host, last_op, place[open_])
-    return _ended_inside(ops, host, place, op, certain, is_named), targets
+    # A call does not return before what a row says that it waited for: where that seems to end
+    # later, by no more than clocks of host and GPU disagree, it ended with the call.
+    end_ns, limit_ns = ops.end_ns[np.maximum(op, 0)], host.calls.end_ns[place]
+    limit_ns = np.where(is_named, limit_ns + CLOCK_NS + host.clock_error_ns, limit_ns)
+    inside = (op >= 0) & (end_ns > host.calls.start_ns[place]) & (end_ns <= limit_ns)
+    return HostWaits(place[inside], op[inside], certain[inside]), targets
 
 
 def _named(
@@ -181,15 +188,68 @@ def ended_by(ops: PathOps, at_ns: IntArray) -> IntArray:
     return np.where(at >= 0, order[np.maximum(at, 0)], -1)
 
 
-def _ended_inside(
-    ops: PathOps, host: HostTimeline, place: IntArray, op: IntArray, certain: Bools, named: Bools
-) -> HostWaits:
-    """Return the waits whose operation ended in the call.
+def handed_over(
+    ops: PathOps,
+    host: HostTimeline,
+    kinds: Kinds,
+    order: StreamOrder,
+) -> tuple[IntArray, IntArray]:
+    """Return the calls before which their thread waited for another, and that one's last call.
 
-    A call does not return before what a row says that it waited for: where that seems to end later,
-    by no more than clocks of host and GPU disagree, it ended with the call.
+    Where a thread was in no call, and the operation of its next launch follows on its stream one
+    that another thread launched in that time, it waited for that thread.
     """
-    end_ns, limit_ns = ops.end_ns[np.maximum(op, 0)], host.calls.end_ns[place]
-    limit_ns = np.where(named, limit_ns + CLOCK_NS + host.clock_error_ns, limit_ns)
-    inside = (op >= 0) & (end_ns > host.calls.start_ns[place]) & (end_ns <= limit_ns)
-    return HostWaits(place[inside], op[inside], certain[inside])
+    calls = host.calls
+    if len(calls.threads) < 2:
+        none = np.empty(0, dtype=np.int64)
+        return none, none
+    launches, other = _crossings(ops, calls, order)
+    # Each stands for the calls of its thread since the launch before.
+    chosen = np.flatnonzero(other >= 0)
+    begins = calls.bounds[calls.thread[launches[chosen]]]
+    since = np.maximum(np.where(chosen > 0, launches[chosen - 1] + 1, 0), begins)
+    sizes = launches[chosen] - since + 1
+    owner = np.repeat(np.arange(chosen.size), sizes)
+    place = np.arange(owner.size) - (np.cumsum(sizes) - sizes - since)[owner]
+    at = other[chosen[owner]]
+    free_ns = np.where(place > begins[owner], calls.end_ns[place - 1], NEVER)
+    handed = (calls.start_ns[place] > free_ns) & (calls.start_ns[at] >= free_ns)
+    handed &= calls.start_ns[at] < calls.start_ns[place]
+    return _last_calls(host, kinds != POLL, place[handed], calls.thread[at[handed]])
+
+
+def _crossings(ops: PathOps, calls: ThreadCalls, order: StreamOrder) -> tuple[IntArray, Positions]:
+    """Return the calls that launch, and the call of another thread that launched what came before.
+
+    That is before the first operation of the first stream; -1 for none.
+    """
+    first = np.full(calls.row.size, -1, dtype=np.int32)
+    launched = np.flatnonzero(ops.place >= 0)[::-1]
+    first[ops.place[launched]] = launched
+    del launched
+    launches = np.flatnonzero(first >= 0)
+    prior = order.before[first[launches]]
+    other = np.where(prior >= 0, ops.place[np.maximum(prior, 0)], -1)
+    same = calls.thread[np.maximum(other, 0)] == calls.thread[launches]
+    return launches, np.where(same, -1, other)
+
+
+def _last_calls(
+    host: HostTimeline, counted: Bools, place: IntArray, thread: Positions
+) -> tuple[IntArray, IntArray]:
+    """Return the calls that have one, and the last call of a thread that returned before each.
+
+    Args:
+        counted: Shape (calls,), which may be that last one.
+    """
+    calls = host.calls
+    latest = np.maximum.accumulate(np.where(counted, np.arange(counted.size), -1))
+    last = np.full(place.shape, -1, dtype=np.int64)
+    codes, code_of = distinct_codes(thread.astype(np.int64))
+    for code, rows in zip(codes.tolist(), split_by_code(code_of, codes.size), strict=True):
+        low, high = int(calls.bounds[code]), int(calls.bounds[code + 1])
+        n = np.searchsorted(calls.end_ns[low:high], calls.start_ns[place[rows]], side="right")
+        last_call = latest[np.maximum(low + n - 1, 0)]
+        last[rows] = np.where((n > 0) & (last_call >= low), last_call, -1)
+    known = last >= 0
+    return place[known], last[known]

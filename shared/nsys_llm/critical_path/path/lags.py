@@ -8,7 +8,7 @@ its end and the usual lag of its kind, but not later than the start.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from nsys_llm.critical_path.path.classes import (
     GRAPH_INFERRED,
 )
 from nsys_llm.critical_path.path.ops import Bools, PathOps
+from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
@@ -133,7 +134,7 @@ def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: I
         some = np.flatnonzero((before_ns <= called_ns) & (launched.edge == edge))
         some = some[_none_ended(ended, called_ns[some], ops.start_ns[some])]
         lag_ns = ops.start_ns[some] - launched.at_ns[some]
-        usual_ns[edge] = _medians(kind[some], lag_ns, kinds_n)
+        usual_ns[edge] = medians(lag_ns, kind[some], kinds_n, 0, apart=True)
     long_ns = (_LONG_AGO_TIMES * usual_ns[BY_LAUNCH])[kind]
     long_ns += launched.at_ns
     queued = (launched.edge == BY_LAUNCH) & (long_ns <= before_ns)
@@ -141,7 +142,7 @@ def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: I
     del long_ns
     some = np.flatnonzero(queued)
     some = some[_none_ended(ended, before_ns[some], ops.start_ns[some])]
-    stream_ns = _medians(kind[some], ops.start_ns[some] - before_ns[some], kinds_n)
+    stream_ns = medians(ops.start_ns[some] - before_ns[some], kind[some], kinds_n, 0, apart=True)
     plain_ns = np.repeat(stream_ns[::2], 2)
     stream_ns = np.where(stream_ns > 0, stream_ns, np.where(plain_ns > 0, plain_ns, _STREAM_LAG_NS))
     usual_ns[list(_ON_DEVICE)] = stream_ns
@@ -162,12 +163,16 @@ def _none_ended(ended: IntArray | None, after_ns: IntArray, until_ns: IntArray) 
     return np.equal(*sides)
 
 
-def _medians(kind: npt.NDArray[np.int16], values: IntArray, kinds_n: int) -> IntArray:
-    """Return the median of the values of each kind, of two the smaller; 0 for none."""
-    medians = np.zeros(kinds_n, dtype=np.int64)
-    for code in range(kinds_n):
-        kind_values = values[kind == code]
-        if kind_values.size:
-            middle = (kind_values.size - 1) // 2
-            medians[code] = np.partition(kind_values, middle)[middle]
+def medians(
+    lag: IntArray,
+    kind: npt.NDArray[Any],
+    kinds_n: int,
+    default_ns: int,
+    *,
+    apart: bool = False,
+) -> IntArray:
+    """Return the median of each kind; where it has none that of all, unless kinds are apart."""
+    medians = np.full(kinds_n, lower_median(lag) if lag.size and not apart else default_ns)
+    for code in np.flatnonzero(np.bincount(kind)).tolist():
+        medians[code] = lower_median(lag[kind == code])
     return medians

@@ -1,11 +1,16 @@
-"""Segments of paths as stretches of time, each with what it is charged to.
+"""Segments of paths, and their stretches of time, each with what it is charged to.
 
-A node gives two: what it is itself, back to its start, and the way from there back to the end of
-its predecessor. A stretch is known by its begin, since it ends where the one above it begins.
+Following predecessors is the named exception to "no row loops": a walk is a chain. Nodes stand in
+the order of streams and threads, so that most predecessors are the node before; those runs are one
+hop, and a loop of Python takes as many as a path changes between streams, threads and calls.
+
+A node gives two stretches: what it is itself, back to its start, and the way from there back to the
+end of its predecessor. A stretch is known by its begin: it ends where the one above begins.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.critical_path.path import classes
+from nsys_llm.critical_path.path.classes import COMMUNICATION
 from nsys_llm.critical_path.path.edges import Edges
 from nsys_llm.critical_path.path.ops import Bools
-from nsys_llm.critical_path.path.walk import Segments
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
@@ -31,6 +36,66 @@ CLASS_MASK: Final = (1 << _CLASS_BITS) - 1
 EDGE_MASK: Final = ((1 << _EDGE_BITS) - 1) << _CLASS_BITS
 
 Keys = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Segments:
+    """What walks visit, cut where any of them begins, joins another, or is in communication.
+
+    Arrays of shape (segments,), in the order of `top`. A segment is a run of nodes, each the
+    predecessor of the one above it.
+
+    Attributes:
+        top: Its first node on the way back, the largest.
+        next: The segment that goes on below; -1 for none.
+    """
+
+    top: IntArray
+    bottom: IntArray
+    next: IntArray
+
+
+def run_bottoms(edges: Edges) -> npt.NDArray[np.int32]:
+    """Return for each node the last one that is reached from it by steps of one; shape (nodes,).
+
+    A communication operation is a run of its own: there a path may go on in another rank.
+    """
+    before = edges.before
+    nodes = np.arange(before.size, dtype=np.int32)
+    alone = np.flatnonzero(edges.ops.kind == COMMUNICATION)
+    breaks = before != nodes - 1
+    breaks[:1] = True
+    breaks[alone] = True
+    breaks[np.minimum(alone + 1, max(before.size - 1, 0))] = True
+    bottoms = np.where(breaks, nodes, 0)
+    return np.maximum.accumulate(bottoms, out=bottoms)
+
+
+def segments(edges: Edges, begins: Iterable[int]) -> Segments:
+    """Return all that walks from some nodes visit."""
+    bottoms = run_bottoms(edges)
+    top = _tops(edges, bottoms, begins)
+    bottom = bottoms[top].astype(np.int64)
+    if top.size:
+        # Another walk that joins the run further down begins a segment there.
+        joined = np.concatenate(([-1], top[:-1]))
+        bottom = np.where(joined >= bottom, joined + 1, bottom)
+    below = np.where(bottom > bottoms[top], bottom - 1, edges.before[bottom])
+    at = np.minimum(np.searchsorted(top, below), max(top.size - 1, 0))
+    known = (below >= 0) & (top[at] == below) if top.size else below >= 0
+    return Segments(top, bottom, np.where(known, at, -1))
+
+
+def _tops(edges: Edges, bottoms: npt.NDArray[np.int32], begins: Iterable[int]) -> IntArray:
+    """Return the nodes at which a walk enters a run, ascending."""
+    bottom_of, before = bottoms.data, edges.before.data
+    entered = bytearray(bottoms.size)
+    for begin in begins:
+        node = begin
+        while node >= 0 and not entered[node]:
+            entered[node] = 1
+            node = before[bottom_of[node]]
+    return np.flatnonzero(np.frombuffer(entered, dtype=np.uint8))
 
 
 @dataclass(frozen=True)
@@ -200,9 +265,7 @@ def _never_forward(begin: IntArray, segment: IntArray, top_ns: IntArray) -> IntA
     """Return begins that are never later than those above them in their segment.
 
     Args:
-        begin: Shape (stretches,).
         segment: Shape (stretches,), ascending from 0.
-        top_ns: Shape (segments,), the position at the begin of each.
     """
     bounded = np.minimum(begin, top_ns[segment])
     forward = (bounded[1:] > bounded[:-1]) & (segment[1:] == segment[:-1])

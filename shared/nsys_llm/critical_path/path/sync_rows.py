@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.critical_path.path.ops import Bools, PathOps
+from nsys_llm.critical_path.path.ops import Bools, PathOps, last_before
 from nsys_llm.facts.device.host_timeline import HostTimeline
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows
 from nsys_llm.numeric.intervals import IntArray
@@ -133,34 +133,6 @@ def sync_rows(
         record=record,
         is_joined=is_joined,
     )
-
-
-def last_before(ops: PathOps, issue_ns: IntArray, stream: IntArray, at_ns: IntArray) -> IntArray:
-    """Return the last operation that a stream was given before an instant, -1 for none.
-
-    Args:
-        issue_ns: When each was launched, see `PathOps.issue_ns`.
-        stream: Shape (k,), codes of streams; -1 for one without operations.
-        at_ns: Shape (k,).
-    """
-    last = np.full(at_ns.shape, -1, dtype=np.int64)
-    for code in np.unique(stream[stream >= 0]).tolist():
-        rows = np.flatnonzero(stream == code)
-        low, high = int(ops.bounds[code]), int(ops.bounds[code + 1])
-        n = np.searchsorted(issue_ns[low:high], at_ns[rows], side="left")
-        last[rows] = np.where(n > 0, low + n - 1, -1)
-    return last
-
-
-def first_after(ops: PathOps, issue_ns: IntArray, stream: IntArray, at_ns: IntArray) -> IntArray:
-    """Return the first operation that a stream was given from an instant on, -1 for none."""
-    before = last_before(ops, issue_ns, stream, at_ns)
-    first = np.full(at_ns.shape, -1, dtype=np.int64)
-    rows = np.flatnonzero(stream >= 0)
-    low, high = ops.bounds[stream[rows]], ops.bounds[stream[rows] + 1]
-    after = np.maximum(before[rows] + 1, low)
-    first[rows] = np.where(after < high, after, -1)
-    return first
 
 
 def stream_codes(ops: PathOps, rows: SyncRows) -> IntArray:

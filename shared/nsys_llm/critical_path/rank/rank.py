@@ -7,14 +7,21 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from nsys_llm.critical_path.job.meetings import RankPaths
 from nsys_llm.critical_path.path.blocks import Blocks
 from nsys_llm.critical_path.path.edges import Edges, path_edges
 from nsys_llm.critical_path.path.forest import PathForest, kept_whole, path_forest
 from nsys_llm.critical_path.path.ops import PathOps
-from nsys_llm.critical_path.path.outline import Outline, member_ops
-from nsys_llm.critical_path.path.visits import Charges, Charging, Passages, Walk
+from nsys_llm.critical_path.path.outline import (
+    Charges,
+    Charging,
+    Outline,
+    Passages,
+    Walk,
+    member_ops,
+)
 from nsys_llm.critical_path.rank.repeated_copies import RepeatedCopies, repeated_copies
-from nsys_llm.critical_path.rank.replay import RankReplay, rank_replay
+from nsys_llm.critical_path.rank.replay import rank_replay
 from nsys_llm.critical_path.rank.windows import (
     OpSteps,
     Windows,
@@ -27,9 +34,8 @@ from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.steps import COUNTED, Beside
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_trace import RankTrace
-from nsys_llm.trace.steps import StepKind
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,10 @@ class DeviceBudget(Windows):
 
 
 @dataclass(frozen=True)
-class RankBudget:
+class RankBudget(RankPaths):
     """One rank.
 
     Attributes:
-        step: What its steps are; None where none are found, and everything is one.
-        mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
-        devices: Sorted by id; those without an operation that the filters leave are left out.
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
@@ -60,17 +63,16 @@ class RankBudget:
         load: `Batches.load` of its steps.
     """
 
-    step: StepKind | None
-    mark: tuple[str, ...]
     devices: tuple[DeviceBudget, ...]
-    forest: PathForest
     has_wait_rows: bool
     has_event_rows: bool
     clock_error_ns: int
-    replay: RankReplay
     load: IntArray
     copies: RepeatedCopies = field(default_factory=RepeatedCopies)
     beside: Beside | None = None
+
+
+BudgetRows = Sequence[tuple[Rank, RankBudget]]
 
 
 def of(view: RankView) -> Mapping[RankKey, RankBudget]:

@@ -11,7 +11,7 @@ import numpy as np
 from nsys_llm.critical_path.rank.windows import OpSteps
 from nsys_llm.facts.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.taxonomy.step_names import STEP
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.critical_path.path.classes import COMPUTE, COPY
@@ -16,7 +14,7 @@ from nsys_llm.critical_path.path.edges import Clues, Edges
 from nsys_llm.critical_path.path.ops import PathOps
 from nsys_llm.critical_path.rank.windows import OpSteps, Windows
 from nsys_llm.critical_path.replay.changes import GRAPH_NODE_NS, Names, changed
-from nsys_llm.critical_path.replay.condensed import Condenser
+from nsys_llm.critical_path.replay.condensed import USUAL, Condenser, RankReplay
 from nsys_llm.critical_path.replay.skeleton import NEVER, Marks, skeleton
 from nsys_llm.critical_path.replay.weights import RankGraph, Weights, rank_graph
 from nsys_llm.manifest import what_if
@@ -27,56 +25,6 @@ from nsys_llm.taxonomy.kernel_levers import lever_of, load_kernel_levers
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
-
-#: Every lag at the median of its kind; no change, but what tells how far replays can be believed.
-USUAL: Final = "usual"
-
-
-@dataclass(frozen=True)
-class RankReplay:
-    """The graph of one rank for replays; its nodes and edges are those of a `Skeleton`.
-
-    Attributes:
-        reason: Why there is none; "" where there is.
-        columns: Names of the weights: "" for those that give the run back, then changes, last
-            `USUAL`. A change that is not there changes nothing.
-        base_ns: Shape (nodes,), the profile's clock.
-        source: Shape (edges,).
-        target: Shape (edges,).
-        ns: Shape (edges, columns), weights; the least number of its type where one is not there.
-        code: Shape (edges, columns before `USUAL`), uint8, see
-            `nsys_llm.critical_path.replay.condensed`.
-        member_start: Shape (members,), node of the start of each communication operation.
-        begun: The nodes of the begins of threads' first calls, which nothing precedes.
-        ends_from: The node of the first end: of each device, of each step.
-        begins_from: The node of the begin of the first step of the first device.
-    """
-
-    reason: str
-    columns: tuple[str, ...]
-    base_ns: IntArray
-    source: npt.NDArray[np.int32]
-    target: npt.NDArray[np.int32]
-    ns: npt.NDArray[np.int32] | IntArray
-    code: npt.NDArray[np.uint8]
-    member_start: IntArray
-    member_end: IntArray
-    begun: IntArray
-    ends_from: int
-    begins_from: int
-
-    def column(self, name: str) -> int:
-        """Return the place of a change; of one that changes nothing, that of the run."""
-        return self.columns.index(name) if name in self.columns else 0
-
-    @classmethod
-    def without(cls, reason: str) -> RankReplay:
-        """Return that of a rank that is not replayed."""
-        none = np.empty(0, dtype=np.int64)
-        edges, columns = none.astype(np.int32), none.reshape(0, 0)
-        codes = columns.astype(np.uint8)
-        return cls(reason, (), none, edges, edges, columns, codes, none, none, none, 0, 0)
-
 
 #: How much shorter a category of kernels is tried: an effort that one has seen succeed. Ours.
 FASTER: Final = 0.8

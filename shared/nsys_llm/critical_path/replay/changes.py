@@ -108,6 +108,10 @@ def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
     for spans in (host.profiler, *host.away.values()):
         if len(spans):
             busy_ns += covered_ns(begun, spans) - covered_ns(begun - seen.gap, spans)
+    # Where in a call the launch was done is not recorded. Usually that is where it returns, or, if
+    # the operation began inside of it, the usual latency before.
+    in_call_ns = np.minimum(seen.launch, _latency_ns(graph))
+    later_ns = in_call_ns + _times(seen.launch - in_call_ns, factor)
     return replace(
         seen,
         call=_times(seen.call, factor),
@@ -115,19 +119,8 @@ def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
         unblocked=_times(seen.unblocked, factor),
         wake=_times(seen.wake, factor),
         hand=_times(seen.hand, factor),
-        launch=_launch_lags(graph, factor),
+        launch=np.where(graph.in_call, later_ns, seen.launch),
     )
-
-
-def _launch_lags(graph: RankGraph, factor: float) -> IntArray:
-    """Return the way from launches to operations where calls take other times.
-
-    Where in a call the launch was done is not recorded. Usually that is where it returns, or, if
-    the operation began inside of it, the usual latency before.
-    """
-    launch = graph.observed.launch
-    in_call_ns = np.minimum(launch, _latency_ns(graph))
-    return np.where(graph.in_call, in_call_ns + _times(launch - in_call_ns, factor), launch)
 
 
 def _cheaper_launches(graph: RankGraph, price_ns: int) -> Weights | None:

@@ -40,9 +40,57 @@ from nsys_llm.numeric.intervals import IntArray
 #: Added to the class of an edge to which something inferred led.
 DOUBT: Final = 64
 
+#: Every lag at the median of its kind; no change, but what tells how far replays can be believed.
+USUAL: Final = "usual"
+
 Codes = npt.NDArray[np.uint8]
 #: Time by class, shape (edges,) of each class that there is.
 _Sums = dict[int, IntArray]
+
+
+@dataclass(frozen=True)
+class RankReplay:
+    """The graph of one rank for replays; its nodes and edges are those of a `Skeleton`.
+
+    Attributes:
+        reason: Why there is none; "" where there is.
+        columns: Names of the weights: "" for those that give the run back, then changes, last
+            `USUAL`. A change that is not there changes nothing.
+        base_ns: Shape (nodes,), the profile's clock.
+        source: Shape (edges,).
+        target: Shape (edges,).
+        ns: Shape (edges, columns), weights; the least number of its type where one is not there.
+        code: Shape (edges, columns before `USUAL`), uint8, see `Condenser.codes`.
+        member_start: Shape (members,), node of the start of each communication operation.
+        begun: The nodes of the begins of threads' first calls, which nothing precedes.
+        ends_from: The node of the first end: of each device, of each step.
+        begins_from: The node of the begin of the first step of the first device.
+    """
+
+    reason: str
+    columns: tuple[str, ...]
+    base_ns: IntArray
+    source: npt.NDArray[np.int32]
+    target: npt.NDArray[np.int32]
+    ns: npt.NDArray[np.int32] | IntArray
+    code: npt.NDArray[np.uint8]
+    member_start: IntArray
+    member_end: IntArray
+    begun: IntArray
+    ends_from: int
+    begins_from: int
+
+    def column(self, name: str) -> int:
+        """Return the place of a change; of one that changes nothing, that of the run."""
+        return self.columns.index(name) if name in self.columns else 0
+
+    @classmethod
+    def without(cls, reason: str) -> RankReplay:
+        """Return that of a rank that is not replayed."""
+        none = np.empty(0, dtype=np.int64)
+        edges, columns = none.astype(np.int32), none.reshape(0, 0)
+        codes = columns.astype(np.uint8)
+        return cls(reason, (), none, edges, edges, columns, codes, none, none, none, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -271,15 +319,12 @@ class Condenser:
         row, at = self._of(STREAM)
         doubtful[row] = doubts[skeleton.inner[at]] > doubts[skeleton.inner[at - 1]]
         row, _ = self._of(LAUNCH)
-        before = doubts[through] - self._is_doubtful(through)
+        before = doubts[through] - (graph.edges.edge[through] > LAST_CERTAIN)
         doubtful[row] = doubts[skeleton.inner[skeleton.group_target]] > before
         doubtful[self._rows[LINK]] = ~graph.links.is_certain
         doubtful[self._rows[WAKE]] = ~graph.waits.is_certain
         doubtful[self._rows[HAND]] = True
         return doubtful
-
-    def _is_doubtful(self, op: IntArray) -> Any:
-        return self.graph.edges.edge[op] > LAST_CERTAIN
 
 
 def _used(classes: npt.NDArray[np.int8]) -> list[int]:

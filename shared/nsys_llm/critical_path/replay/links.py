@@ -13,12 +13,10 @@ import numpy as np
 from nsys_llm.critical_path.path.classes import HAND_OVER, LAST_CERTAIN
 from nsys_llm.critical_path.path.edges import Clues, Edges
 from nsys_llm.critical_path.path.host_waits import ended_by
-from nsys_llm.critical_path.path.ops import Bools, PathOps
+from nsys_llm.critical_path.path.ops import Bools, PathOps, first_after, last_before
 from nsys_llm.critical_path.path.sync_rows import (
     DEVICE_WAIT,
     ORDER,
-    first_after,
-    last_before,
     stream_codes,
 )
 from nsys_llm.numeric.gaps import Positions

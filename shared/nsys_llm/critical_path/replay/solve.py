@@ -39,12 +39,7 @@ class Levels:
 
 
 def levels(nodes_n: int, source: IntArray, target: IntArray) -> Levels:
-    """Sort nodes by how many edges lead to them in a row at most.
-
-    Args:
-        source: Shape (edges,).
-        target: Shape (edges,).
-    """
+    """Sort nodes by how many edges lead to them in a row at most."""
     by_source = np.argsort(source, kind="stable")
     out = np.searchsorted(source[by_source], np.arange(nodes_n + 1)).data
     targets = target[by_source].data
@@ -75,7 +70,6 @@ def longest(
 
     Args:
         base_ns: Shape (nodes,), or (nodes, columns): the time of those that no edge leads to.
-        source: Shape (edges,).
         ns: Shape (edges, columns), what each edge adds.
         clamps: What arrives no later than the median.
     """
@@ -137,7 +131,6 @@ class Clamps:
 
         Args:
             arrived: Shape (k, columns).
-            edges: Shape (k,), the edges.
             first: Where the edges of each node begin in them.
         """
         for column, chosen, jitter_ns in zip(self.column, self.edges, self.jitter_ns, strict=True):
@@ -153,9 +146,7 @@ def beyond_others(values: IntArray, group: IntArray, chosen: Bools) -> IntArray:
     """Return what each value has beyond the median of those of its group that are not chosen.
 
     Args:
-        values: Shape (k,).
         group: Shape (k,), the number of the group of each, from 0.
-        chosen: Shape (k,).
 
     Returns:
         Shape (k,); 0 in a group of which all are chosen.

@@ -8,7 +8,7 @@ recorded, by the names of its kernels in their order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct, distinct_rows, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.stacking import stacked
+from nsys_llm.numeric.stacking import Rows, stacked
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import rules_for
@@ -36,7 +36,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class GraphReplays:
+class GraphReplays(Rows):
     """Replays in the order of their calls; int64 arrays of shape (replays,).
 
     Attributes:
@@ -61,10 +61,6 @@ class GraphReplays:
     def __len__(self) -> int:
         return int(self.call.size)
 
-    def take(self, rows: npt.NDArray[np.bool_]) -> GraphReplays:
-        """Return some replays."""
-        return GraphReplays(*(getattr(self, item.name)[rows] for item in fields(self)))
-
 
 @dataclass(frozen=True)
 class _ReplayNodes:
@@ -82,23 +78,19 @@ class _ReplayNodes:
 
 
 def graph_replays(trace: RankTrace, tables: Mapping[str, Table]) -> GraphReplays:
-    """Return the replays of a rank whose calls are recorded.
-
-    Args:
-        tables: Its operations, before or after the filters.
-    """
+    """Return the replays of a rank whose calls are recorded."""
     calls = trace.tables.get("api_calls")
     parts: list[_ReplayNodes] = []
     if calls is not None and len(calls):
-        ids = [key for key in distinct(calls["name_id"]).tolist() if _is_replay(trace, key)]
+        ids = [
+            key
+            for key in distinct(calls["name_id"]).tolist()
+            if classify_api(text_of(key, trace.strings)) == "graph_launch"
+        ]
         launches = np.isin(calls["name_id"], ids) if ids else np.zeros(len(calls), dtype=bool)
         names = [name for name in OP_TABLES if name in tables and len(tables[name])]
         parts = [_nodes(trace, name, tables[name], launches) for name in names]
     return _replays(stacked(_ReplayNodes, parts))
-
-
-def _is_replay(trace: RankTrace, name_id: int) -> bool:
-    return classify_api(text_of(name_id, trace.strings)) == "graph_launch"
 
 
 def _nodes(

@@ -1,4 +1,7 @@
-"""What the host of one rank did, as the causes of idle time need it."""
+"""What the host of one rank did: the calls of its threads, and what tracing and the driver cost.
+
+Calls of one thread may be nested (a runtime call that makes a driver call); the outermost counts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.facts.device.profiler_time import overheads
-from nsys_llm.facts.device.thread_calls import ThreadCalls
+from nsys_llm.numeric.enclosing import first_above
+from nsys_llm.numeric.gaps import Positions, start_order
 from nsys_llm.numeric.grouping import distinct, distinct_codes
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -20,29 +24,155 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.api_classes import APPLICATION, COLD_START_KINDS, classify_api
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
 from nsys_llm.taxonomy.idle_causes import (
     BACK_PRESSURE,
     BLOCKING,
     CAUSE_NAMES,
     MODULE_LOAD,
-    NO_WORK,
-    NOT_RECORDED,
-    OTHER_PROCESS,
     SLOW_FIRST_LAUNCH_NS,
     SLOW_FIRST_LAUNCH_TIMES,
-    START_UP,
     call_cause,
 )
-from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
-from nsys_llm.trace.launch_clocks import early_starts
+from nsys_llm.trace.attribution import early_starts
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: Calls that are summed up together, for gaps that hold many.
 CALLS_BLOCK: Final = 64
-_NO_SPANS: Final = np.empty((0, 2), dtype=np.int64)
 _IS_BLOCKING: Final = np.isin(np.arange(len(CAUSE_NAMES)), BLOCKING)
+
+
+@dataclass(frozen=True)
+class ThreadCalls:
+    """Calls by thread and, within one, by start; they overlap nowhere.
+
+    Attributes:
+        end_ns: Shape (calls,), ascending within a thread; a call inside another one has no length.
+        outer: Shape (calls,), the place of the outermost call that was open when it started: its
+            own, unless it is nested.
+        row: Shape (calls,), the call's row in the table.
+        place: Shape (rows,), the place of each row; -1 where it was left out.
+        thread: Shape (calls,), code of the thread.
+        bounds: Shape (threads + 1,): calls of thread t lie at bounds[t] to bounds[t + 1].
+        threads: Shape (threads,), the ids behind the codes, sorted.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    outer: Positions
+    row: Positions
+    place: Positions
+    thread: Positions
+    bounds: IntArray
+    threads: IntArray
+
+    @classmethod
+    def of(
+        cls, start_ns: IntArray, end_ns: IntArray, thread: IntArray, kept: npt.NDArray[np.bool_]
+    ) -> ThreadCalls:
+        """Sort calls into threads.
+
+        Args:
+            start_ns: Shape (rows,), in any order.
+            end_ns: Shape (rows,), `end_ns >= start_ns` where kept.
+            thread: Shape (rows,), any id.
+            kept: Shape (rows,), those that count.
+        """
+        chosen: slice | IntArray = slice(None) if kept.all() else np.flatnonzero(kept)
+        threads, wide = distinct_codes(thread[chosen])
+        code = wide.astype(np.int32)
+        order = _order(start_ns[chosen], end_ns[chosen], code, len(threads))
+        row = np.arange(start_ns.size, dtype=np.int32)[chosen]
+        place = row  # where no row is left out or out of order
+        if order is not None:
+            row, code = row[order], code[order]
+        del order
+        if row is not place or row.size < start_ns.size:
+            place = np.full(start_ns.size, -1, dtype=np.int32)
+            place[row] = np.arange(row.size, dtype=np.int32)
+        bounds = np.searchsorted(code, np.arange(len(threads) + 1))
+        starts, ends = start_ns[row], end_ns[row]  # copies, which are cut in place
+        outer = np.arange(row.size, dtype=np.int32)
+        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            _flatten(starts[low:high], ends[low:high], outer[low:high], low)
+        return cls(starts, ends, outer, row, place, code, bounds, threads)
+
+    def code(self, thread: int) -> int:
+        """Return the code of a thread (its id); -1 for one without a call."""
+        code = int(np.searchsorted(self.threads, thread))
+        return code if code < self.threads.size and self.threads[code] == thread else -1
+
+    def spans(self, thread: int) -> IntArray:
+        """Return when a thread (its code) was in a call: shape (n, 2), sorted and disjoint."""
+        selected = slice(self.bounds[thread], self.bounds[thread + 1])
+        spans = np.column_stack((self.start_ns[selected], self.end_ns[selected]))
+        return spans[spans[:, 1] > spans[:, 0]]
+
+    def open_at(self, thread: int, at_ns: IntArray) -> IntArray:
+        """Return the place of the call that a thread (its code) was in at instants; -1 for none."""
+        low, high = self.bounds[thread : thread + 2].tolist()
+        place = low + np.searchsorted(self.start_ns[low:high], at_ns, side="right") - 1
+        return np.where((place >= low) & (at_ns < self.end_ns[place]), place, -1)
+
+    def ended_before(self, at_ns: IntArray, last: IntArray) -> IntArray:
+        """Return the first call that may still run at an instant.
+
+        Args:
+            last: Shape (n,), the place of a call of the thread in question.
+
+        Returns:
+            Shape (n,): of the thread's calls up to `last`, the first that ends after the instant;
+            `last` where all others ended.
+        """
+        earliest = last.copy()
+        low = self.bounds[self.thread[last]]
+        search = np.flatnonzero((last > low) & (self.end_ns[np.maximum(last - 1, 0)] > at_ns))
+        first = first_above(self.end_ns, at_ns[search], self.thread[last[search]], self.bounds)
+        earliest[search] = np.minimum(first, last[search])
+        return earliest
+
+    def begun_from(self, at_ns: IntArray, last: IntArray) -> IntArray:
+        """Return the first call of the thread of `last` that begins at an instant or later.
+
+        Shape (n,), as the arguments; `last` where that is later. Calls inside one that is open
+        begin when it ends.
+        """
+        return np.minimum(
+            first_above(self.start_ns, at_ns - 1, self.thread[last], self.bounds), last
+        )
+
+
+def _order(
+    start_ns: IntArray, end_ns: IntArray, code: Positions, threads_n: int
+) -> IntArray | None:
+    """Return the order by thread, start and nesting; None if that is how the rows are."""
+    # Of two calls that start together, the longer is the outer one. One of no length holds
+    # nothing, and had returned when the other began.
+    order = start_order(
+        start_ns,
+        lambda some: ((end_ns[some] > start_ns[some]).astype(np.int64), -end_ns[some]),
+    )
+    if threads_n < 2:
+        return order
+    code = code if order is None else code[order]
+    # Codes of 16 bits are sorted in linear time.
+    by_thread = np.argsort(code.astype(np.uint16) if threads_n <= 1 << 16 else code, kind="stable")
+    return by_thread if order is None else order[by_thread]
+
+
+def _flatten(starts: IntArray, ends: IntArray, outer: Positions, first: int) -> None:
+    """Cut calls of one thread, in place, so that each instant belongs to the one begun first."""
+    reach = np.maximum.accumulate(ends)
+    inside = starts[1:] < reach[:-1]
+    if not inside.any():
+        return
+    owner = np.arange(starts.size)
+    longer = np.concatenate(([True], ends[1:] > reach[:-1]))
+    owner = np.maximum.accumulate(np.where(longer, owner, 0))
+    outer[1:][inside] = first + owner[:-1][inside]
+    starts[1:] = np.maximum(starts[1:], reach[:-1])
+    ends[:] = reach
 
 
 @dataclass(frozen=True)
@@ -60,39 +190,24 @@ class HostTimeline:
 
     Attributes:
         cause: Shape (calls,), the cause that time in each call has.
-        graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
-        not_recorded: When work may have run that left no row: likewise, disjoint from `profiler`.
-        no_work: When no request was in the server: likewise, disjoint from both.
-        other_process: When another process ran on the GPU: likewise, disjoint from all.
-        start_up: When the program started up: likewise, disjoint from all of these.
+        away: By cause when nobody knows of idle time, or nothing was to do: likewise, disjoint.
         driver: What the driver did, none of it in these.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
-            `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
+            `nsys_llm.trace.attribution`; 0 where nothing shows it.
     """
 
     calls: ThreadCalls
     cause: npt.NDArray[np.int8]
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
-    not_recorded: IntArray
-    no_work: IntArray
-    other_process: IntArray
-    start_up: IntArray
+    away: Mapping[int, IntArray]
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        trace: RankTrace,
-        profiler: IntArray,
-        no_work: IntArray,
-        not_recorded: IntArray = _NO_SPANS,
-        other_process: IntArray = _NO_SPANS,
-        start_up: IntArray = _NO_SPANS,
-    ) -> HostTimeline:
+    def of(cls, trace: RankTrace, profiler: IntArray, away: Mapping[int, IntArray]) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
@@ -100,11 +215,8 @@ class HostTimeline:
 
         Args:
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-            no_work: When a server had no request, likewise; it comes after these.
-            not_recorded: When work may have run that left no row, likewise; the profiler comes
-                first.
-            other_process: When another process ran on the GPU, likewise; it comes after that.
-            start_up: When the program started up, likewise; it comes last.
+            away: By cause when a rank did nothing that counts, likewise; the profiler comes first,
+                and then each cause before those behind it.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -120,29 +232,14 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        not_recorded = subtract_intervals(not_recorded, profiler)
-        taken = merged_unions([profiler, not_recorded])
-        other_process = subtract_intervals(other_process, taken)
-        taken = merged_unions([taken, other_process])
-        no_work = subtract_intervals(no_work, taken)
-        taken = merged_unions([taken, no_work])
-        start_up = subtract_intervals(start_up, taken)
-        taken = merged_unions([taken, start_up])
+        apart, taken = dict[int, IntArray](), profiler
+        for reason, spans in away.items():
+            apart[reason] = subtract_intervals(spans, taken)
+            taken = merged_unions([taken, apart[reason]])
         driver = _driver_work(_driver_times(trace), taken, calls)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         is_graph = (classes == "graph_launch")[code]
-        away = not_recorded, no_work, other_process, start_up
-        return cls(calls, cause, is_graph, profiler, *away, driver, error_ns)
-
-    @property
-    def away(self) -> Mapping[int, IntArray]:
-        """By cause when nobody knows of idle time, or nothing was to do: disjoint."""
-        return {
-            NO_WORK: self.no_work,
-            START_UP: self.start_up,
-            OTHER_PROCESS: self.other_process,
-            NOT_RECORDED: self.not_recorded,
-        }
+        return cls(calls, cause, is_graph, profiler, apart, driver, error_ns)
 
     @cached_property
     def cause_ns(self) -> IntArray:

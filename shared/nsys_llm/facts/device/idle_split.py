@@ -1,24 +1,35 @@
-"""Splits the time of gaps among causes, exactly. The rule stands in `idle_causes`."""
+"""Splits the time of gaps among causes, exactly, and adds it up; see `taxonomy.idle_causes`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.facts.device.host_timeline import CALLS_BLOCK, HostTimeline
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct_codes, split_by_code
+from nsys_llm.numeric.grouping import distinct_codes, exact_sums, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
+from nsys_llm.numeric.stacking import Rows
 from nsys_llm.taxonomy import idle_causes
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 
 _NOWHERE = -1
+#: Lengths of gaps (the peer survey's buckets); an edge belongs to the bucket above it.
+BUCKET_EDGES_NS: Final = (5_000, 20_000, 100_000, 1_000_000, 10_000_000)
+BUCKETS: Final = ("<5 us", "5-20 us", "20-100 us", "100 us-1 ms", "1-10 ms", ">=10 ms")
+
+_CAUSES_N: Final = len(CAUSE_NAMES)
+# So many gaps and all causes stay in the processor's cache (2 MB).
+_BLOCK: Final = 1 << 14
 
 
 @dataclass(frozen=True)
-class Situations:
+class Situations(Rows):
     """Where the launch of the next operation stands in each gap; all of shape (gaps,).
 
     Attributes:
@@ -34,10 +45,6 @@ class Situations:
     done_ns: IntArray
     whole: IntArray
     other: IntArray
-
-    def take(self, rows: npt.NDArray[Any]) -> Situations:
-        """Return those of some gaps."""
-        return Situations(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,6 @@ def _overlay(
         split: Of the gaps; changed in place.
         spans: Shape (n, 2), sorted and disjoint.
         inside: Shape (m, 2), sorted and disjoint: the part of each of the gaps that may be given.
-        rows: Shape (m,), which gaps they are.
     """
     if not len(spans) or not len(inside):
         return
@@ -146,12 +152,7 @@ def _overlay(
 
 
 def _cut(spans: IntArray, inside: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return the pieces of spans in stretches: their spans, begins, ends and stretches.
-
-    Args:
-        spans: Shape (n, 2), sorted and disjoint.
-        inside: Shape (m, 2), likewise, at least one.
-    """
+    """Return the pieces of spans in stretches: their spans, begins, ends and stretches."""
     low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
     high = np.searchsorted(spans[:, 0], inside[-1, 1], side="left")
     owner, starts, ends = clip_to_windows(spans[low:high, 0], spans[low:high, 1], inside)
@@ -190,9 +191,7 @@ def _calls_within(
     """Return what a thread did before a call: stretch, cause and ns, each call or a few in sum.
 
     Args:
-        begin_ns: Shape (n,), begin of each stretch.
         end_ns: Shape (n,), its end, at most the start of the call; not after `begin_ns`: nothing.
-        call: Shape (n,), place of the call.
     """
     calls = host.calls
     rows = np.flatnonzero(end_ns > begin_ns)
@@ -236,8 +235,6 @@ def _hand_over(
 
     Args:
         begin_ns: Shape (n,), the part of some stretches before the launching call: its begin.
-        end_ns: Shape (n,), its end.
-        rows: Shape (n,), which stretches they are.
     """
     other, launching = where.other[rows], host.calls.thread[where.call[rows]]
     threads, code = distinct_codes(other)
@@ -256,3 +253,54 @@ def _hand_over(
             length[both] -= clipped_lengths(starts[both], ends[both], calls)
         np.add.at(split.time_ns, (cause[of_span], rows[at]), length)
         np.subtract.at(split.time_ns[idle_causes.HOST_NO_CUDA], rows[at], length)
+
+
+@dataclass(frozen=True)
+class GapSums:
+    """Sums over the gaps of one device; all arrays int64.
+
+    Attributes:
+        gaps_n: Shape (causes, buckets), gaps named after a cause.
+        time_ns: Likewise, time of a cause in all gaps.
+        certain_ns: Likewise, the part for which the trace shows the cause itself.
+        named: Shape (gaps,), the cause that each gap is named after; empty in a partial.
+    """
+
+    gaps_n: IntArray
+    time_ns: IntArray
+    certain_ns: IntArray
+    named: npt.NDArray[np.int8]
+
+    def without_names(self) -> GapSums:
+        """Return the sums alone, whose size does not grow with the number of gaps."""
+        return replace(self, named=self.named[:0].copy())
+
+
+def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
+    """Split all gaps of a device and add their parts up."""
+    named = np.empty(len(gaps), dtype=np.int8)
+    blocks = [slice(first, first + _BLOCK) for first in range(0, len(gaps), _BLOCK)]
+
+    def sums(some: Sequence[slice]) -> tuple[IntArray, ...]:
+        """Name the gaps of some blocks, and add them up: all but the last field of the result."""
+        gaps_n, time_ns, certain_ns = np.zeros((3, _CAUSES_N, len(BUCKETS)), dtype=np.int64)
+        for block in some:
+            selected = gaps.take(block)
+            split = split_gaps(selected, situate(selected, launch_row, host), host)
+            length, cause = selected.end_ns - selected.start_ns, split.time_ns.argmax(axis=0)
+            named[block] = cause
+            bucket = np.searchsorted(BUCKET_EDGES_NS, length, side="right")
+            _add(time_ns, split.time_ns, bucket)
+            _add(certain_ns, split.certain_ns, bucket)
+            in_bucket = cause * len(BUCKETS) + bucket
+            gaps_n += np.bincount(in_bucket, minlength=gaps_n.size).reshape(gaps_n.shape)
+        return gaps_n, time_ns, certain_ns
+
+    halves = concurrently(len(gaps), lambda: sums(blocks[::2]), lambda: sums(blocks[1::2]))
+    gaps_n, time_ns, certain_ns = (left + right for left, right in zip(*halves, strict=True))
+    return GapSums(gaps_n, time_ns, certain_ns, named)
+
+
+def _add(sums: IntArray, parts: IntArray, bucket: IntArray) -> None:
+    for code in np.flatnonzero(parts.any(axis=1)).tolist():
+        sums[code] += exact_sums(bucket, parts[code], len(BUCKETS))

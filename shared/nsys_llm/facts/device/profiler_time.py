@@ -27,8 +27,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.api_classes import WAITING_CLASSES, classify_api
-from nsys_llm.taxonomy.overheads import PROFILER, overhead_kind
+from nsys_llm.taxonomy.api_classes import PROFILER, WAITING_CLASSES, classify_api, overhead_kind
 from nsys_llm.trace.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
 
 _NONE: Final = np.empty((0, 2), dtype=np.int64)
@@ -172,7 +171,6 @@ def held_idle(held: IntArray, busy: IntArray) -> IntArray:
     Between the device's first operation and its last: shape (n, 2), sorted and disjoint.
 
     Args:
-        held: When it held calls, `HeldCalls.spans` or some of them.
         busy: When the device ran anything: shape (m, 2), sorted and disjoint.
     """
     if not len(held) or not len(busy):

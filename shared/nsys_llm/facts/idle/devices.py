@@ -8,19 +8,20 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.facts.device.gap_sums import GapSums
 from nsys_llm.facts.device.host_timeline import HostTimeline
+from nsys_llm.facts.device.idle_split import GapSums
 from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.intervals import (
     IntArray,
+    bin_edges,
     bounds,
     covered_ns,
     intersect_intervals,
     merged_unions,
     total_length_ns,
 )
-from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
+from nsys_llm.taxonomy.idle_causes import NOT_RECORDED
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
 
 
@@ -98,7 +99,7 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline) -> DeviceIdle
     windows, spans = ops.windows_ns, ops.gaps.spans
     start_ns, end_ns = bounds(windows)
     overhead, lost = (
-        intersect_intervals(some, spans) for some in (host.profiler, host.not_recorded)
+        intersect_intervals(some, spans) for some in (host.profiler, host.away[NOT_RECORDED])
     )
     length = spans[:, 1] - spans[:, 0]
     counts = ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.device.gap_sums import BUCKET_EDGES_NS, BUCKETS
+from nsys_llm.facts.device.idle_split import BUCKET_EDGES_NS, BUCKETS
 from nsys_llm.facts.host.places import Places
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.grouping import exact_sums, split_by_code

@@ -104,7 +104,6 @@ def attribute(
         ops: Tables of operations of one process, with start_ns, end_ns, launch_row and, where they
             may be nodes of graphs, graph_node_id; whole graphs are the table graph_traces.
         calls: API calls with start_ns and global_tid, in which launch_row counts.
-        captures: Creations of its graph nodes.
         capture_first: Whether the capture of a node says more than the launch of its graph.
     """
     starts, ends = (_joined([op[name] for op in ops.values()]) for name in ("start_ns", "end_ns"))

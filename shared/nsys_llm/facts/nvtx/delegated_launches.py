@@ -149,9 +149,7 @@ class _Turns:
     """Launches of one thread in order of time, cut at the calls of the holder into turns.
 
     Attributes:
-        at_ns: Shape (n,).
         held: Shape (n,), the holder's range, -1 where it has none or is not the only one.
-        turn: Shape (n,), number of the turn of each.
         first: Shape (turns,), position of the first launch of each.
         whole: Shape (turns,), bool: the holder calls CUDA before it and after it.
         free_ns: Shape (turns,), when the holder was out of its calls before it, or later, when its

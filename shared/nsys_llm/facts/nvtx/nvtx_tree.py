@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.enclosing import first_above, last_open
-from nsys_llm.numeric.grouping import distinct_codes, order_by_code
+from nsys_llm.numeric.enclosing import first_above, innermost, last_open
+from nsys_llm.numeric.grouping import distinct, distinct_codes, order_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends, lasting
@@ -43,7 +43,6 @@ class NvtxTree:
     """Pieces of ranges by thread and, within one, by start, the outer first; of shape (pieces,).
 
     Attributes:
-        event: Row of the NVTX event.
         start_ns: Ascending within a thread.
         end_ns: Later than the start; the end of the capture where a range was never closed.
         parent: Position of the piece around each; -1 for an outermost one and start/end ranges.
@@ -51,7 +50,6 @@ class NvtxTree:
         bounds: Shape (threads + 2,): pieces of thread t lie at bounds[t] to bounds[t + 1], and
             start/end ranges behind those of all threads.
         threads: Shape (threads,), globalTid of threads with push/pop ranges, sorted.
-        without_end_n: Ranges that were never closed.
         empty_n: Ranges that end where they start, or before, or have a time that no capture can
             have; nothing can lie in them.
     """
@@ -145,7 +143,6 @@ class NvtxTree:
 
         Args:
             thread: Shape (k,), codes; -1 has none.
-            at_ns: Shape (k,).
             chosen: Shape (pieces,), the pieces that count; None: all.
         """
         piece = np.full(at_ns.shape, -1, dtype=np.int64)
@@ -281,9 +278,6 @@ def _trees(row: IntArray, start_ns: IntArray, end_ns: IntArray, sizes: IntArray)
 
     Args:
         row: Shape (ranges,), rows of push/pop ranges, those of a thread together.
-        start_ns: Shape (rows,).
-        end_ns: Shape (rows,).
-        sizes: Shape (threads,), ranges of each thread.
     """
     if not row.size:
         return
@@ -351,3 +345,43 @@ def _ended_with_those_around(start_ns: IntArray, end_ns: IntArray) -> IntArray:
         around.append(min(end, around[-1]) if around else end)
         ends.append(around[-1])
     return np.array(ends, dtype=np.int64)
+
+
+def innermost_events(
+    events: Table, at_ns: IntArray, thread: IntArray, capture_end_ns: int
+) -> IntArray:
+    """Return for each instant the row of the innermost range that is open, or -1.
+
+    A push/pop range holds what happens on its own thread. A start/end range holds what happens on
+    any thread, and counts only where no push/pop range is open.
+
+    Args:
+        at_ns: Shape (k,), few beside the events.
+        thread: Shape (k,), globalTid.
+    """
+    row_of = np.full(at_ns.shape, -1, dtype=np.int64)
+    starts = events["start_ns"]
+    ends, _ = closed_ends(events["end_ns"], capture_end_ns)
+    real = lasting(starts, ends)
+    pushed = real & (events["event_type"] == PUSH_POP)
+    threads = distinct(thread).tolist()
+    for value in threads:
+        selected = slice(None) if len(threads) == 1 else np.flatnonzero(thread == value)
+        thread_rows = np.flatnonzero(pushed & (events["global_tid"] == value))
+        row_of[selected] = innermost_rows(thread_rows, starts, ends, at_ns[selected])
+    rest = np.flatnonzero(row_of < 0)
+    shared = np.flatnonzero(real & (events["event_type"] == START_END))
+    row_of[rest] = innermost_rows(shared, starts, ends, at_ns[rest])
+    return row_of
+
+
+def innermost_rows(
+    rows: npt.NDArray[np.int64], starts: IntArray, ends: IntArray, at_ns: IntArray
+) -> IntArray:
+    """Return which of some rows is open at each instant, the innermost, or -1; none is empty."""
+    row_starts, row_ends = starts[rows], ends[rows]
+    if (np.diff(row_starts) <= 0).any():
+        order = np.lexsort((-row_ends, row_starts))
+        rows, row_starts, row_ends = rows[order], row_starts[order], row_ends[order]
+    place = innermost(at_ns, row_starts, row_ends)
+    return np.where(place < 0, -1, np.append(rows, -1)[place])

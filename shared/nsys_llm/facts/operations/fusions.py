@@ -13,7 +13,7 @@ from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import distinct_rows, order_by_code, positions
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.fusions import (
+from nsys_llm.taxonomy.kernel_levers import (
     ATTENTION,
     LAYERS_SHARE,
     LEAST_N,

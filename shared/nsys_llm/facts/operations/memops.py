@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.device.gpus import gpu_links, gpu_value
 from nsys_llm.facts.device.overlap import Spans, longest_ns
-from nsys_llm.facts.wall.load import load_spans
+from nsys_llm.facts.wall.layers import load_spans
 from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import (
@@ -29,8 +29,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES
+from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, LARGE_BYTES, PAGEABLE
 from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.trace.rank_trace import RankTrace
 

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.device.gpus import gpu_links, gpu_value
 from nsys_llm.numeric.grouping import distinct_codes, summed
-from nsys_llm.numeric.intervals import IntArray, bounds, starts_inside
-from nsys_llm.numeric.time_bins import span_quarters
+from nsys_llm.numeric.intervals import IntArray, bounds, span_quarters, starts_inside
 from nsys_llm.numeric.watermarks import (
     NEVER,
     level_at,
@@ -29,11 +28,10 @@ from nsys_llm.numeric.watermarks import (
     notable_steps,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
+from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE, memory_kinds
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.attribution import join_launches
-from nsys_llm.trace.memory_events import memory_kinds, sane_memory_events
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import RankTrace, sane_memory_events
 
 #: Equal parts of time of which `memory` keeps the highest and the last step.
 MOST_BINS: Final = 100

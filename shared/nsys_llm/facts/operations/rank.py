@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.core.concurrently import concurrently
-from nsys_llm.facts.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
+from nsys_llm.facts.device.gpus import DeviceMetrics, map_gpu_metrics
 from nsys_llm.facts.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.facts.operations.apis import RankApis, map_apis
 from nsys_llm.facts.operations.callstacks import CallStack, map_callstacks

@@ -24,7 +24,7 @@ from nsys_llm.numeric.grouping import (
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.categories import RuleSet
-from nsys_llm.taxonomy.fusions import ATTENTION
+from nsys_llm.taxonomy.kernel_levers import ATTENTION
 from nsys_llm.taxonomy.model_parts import (
     BACKWARD,
     LEAST_JOINED,

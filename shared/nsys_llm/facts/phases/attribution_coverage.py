@@ -16,7 +16,7 @@ from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.capture_edges import first_call_ns, launched_before
+from nsys_llm.trace.attribution import first_call_ns, launched_before
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_instants
 
 

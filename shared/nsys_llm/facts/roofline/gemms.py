@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.nvtx.launch_ranges import innermost_events
+from nsys_llm.facts.nvtx.nvtx_tree import innermost_events
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.grouping import distinct, exact_sums
 from nsys_llm.numeric.intervals import IntArray

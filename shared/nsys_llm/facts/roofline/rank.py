@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nsys_llm.facts.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
-from nsys_llm.facts.device.gpus import gpu_links, gpu_value
+from nsys_llm.facts.device.gpus import DeviceMetrics, gpu_links, gpu_value, map_gpu_metrics
 from nsys_llm.facts.lanes import LaneRows
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.roofline.gemms import GemmShape, map_gemms
@@ -18,7 +17,7 @@ from nsys_llm.facts.roofline.step_classes import (
 )
 from nsys_llm.facts.steps.batches import Batches
 from nsys_llm.facts.steps.step_times import StepTimes, step_times
-from nsys_llm.taxonomy.gpu_peaks import recorded_bandwidth
+from nsys_llm.taxonomy.gpus import recorded_bandwidth
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.identity import RankKey
 

@@ -13,16 +13,10 @@ from nsys_llm.facts.device.captured_sizes import replay_sizes
 from nsys_llm.facts.device.graph_replays import NONE
 from nsys_llm.facts.host.places import Places
 from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.away import TIMES
 from nsys_llm.facts.steps.batches import Batches
-from nsys_llm.facts.steps.no_work import TIMES
-from nsys_llm.facts.steps.step_times import (
-    StepTimes,
-    draft_busy_ns,
-    first_operations,
-    host_idle_ns,
-    step_times,
-)
-from nsys_llm.facts.steps.steps import Steps
+from nsys_llm.facts.steps.step_times import StepTimes, draft_busy_ns, host_idle_ns, step_times
+from nsys_llm.facts.steps.steps import Steps, first_operations
 from nsys_llm.numeric.intervals import IntArray, merged_unions, subtract_intervals
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.taxonomy.step_names import range_key

@@ -82,7 +82,6 @@ def step_batches(
     """Return what is in the batches of a rank's steps; None where no name is an engine's.
 
     Args:
-        marked: Makes its ranges that may be steps, if they are asked for.
         phase_option: That of --phase-map.
     """
     if steps is None or not set(steps.devices) & set(trace.device_ids):

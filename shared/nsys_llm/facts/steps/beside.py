@@ -1,22 +1,90 @@
-"""Other steps of a program beside those that most of its time is in, as those of an evaluation."""
+"""Work beside the steps of a rank: of another pace, or other steps as of an evaluation."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from nsys_llm.facts.steps.marked_ranges import MarkedRanges
-from nsys_llm.facts.steps.step_times import first_operations
-from nsys_llm.facts.steps.steps import REPEATED, Steps, with_operations
-from nsys_llm.numeric.intervals import starts_inside, union_intervals
+from nsys_llm.facts.steps.steps import REPEATED, Beside, Steps, first_operations, with_operations
+from nsys_llm.numeric.grouping import (
+    distinct_codes,
+    distinct_rows,
+    exact_sums,
+    is_constant,
+    replaced,
+)
+from nsys_llm.numeric.intervals import IntArray, starts_inside, union_intervals
+from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.step_names import STEP, is_warmup
+from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.steps import OtherSteps
 
+#: Work that ends so many times the median own window after its step began is not of its pace; from
+#: the field.
+_TIMES: Final = 2
 #: Fewer ranges of a name are no steps; and less of the launched GPU time is no matter, percent.
 _LEAST: Final = 3
 _LEAST_PCT: Final = 1.0
 _NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+def without_beside(trace: RankTrace, steps: Steps) -> Steps:
+    """Return steps without the kernels on other streams that end far behind their own work.
+
+    All kernels that compute of a step on a stream belong to it, or none.
+    """
+    kernels = trace.unfiltered["kernels"]
+    step = steps.step[: len(kernels)]
+    rows = np.flatnonzero(step >= 0)
+    if steps.on_gpu or "stream_id" not in kernels or not rows.size:
+        return steps
+    if is_constant(kernels["stream_id"]):
+        return steps
+    first, stream = distinct_rows([kernels["stream_id"][rows], kernels["device_id"][rows]])
+    of_step = step[rows].astype(np.int64)
+    used, group = distinct_codes(of_step * first.size + stream)
+    took_ns = exact_sums(stream, kernels["end_ns"][rows] - kernels["start_ns"][rows], first.size)
+    own = _own_streams(used % first.size, took_ns, kernels["device_id"][rows][first])
+    last_ns = np.full(used.size, np.iinfo(np.int64).min)
+    np.maximum.at(last_ns, group, kernels["end_ns"][rows])
+    late_ns = last_ns - steps.start_ns[used // first.size]
+    is_own = own[used % first.size]
+    window_ns = int(np.median(late_ns[is_own]))
+    far = ~is_own & (late_ns > _TIMES * window_ns)
+    if not far.any():
+        return replace(steps, beside=Beside(window_ns, _TIMES * window_ns, 0, 0))
+    rows = rows[far[group]]
+    ids = kernels["demangled_name_id"][rows]
+    talks = replaced(
+        ids, lambda keys: np.array([is_communication(text_of(k, trace.strings)) for k in keys])
+    )
+    rows = rows[talks == 0]
+    taken_ns = int((kernels["end_ns"][rows] - kernels["start_ns"][rows]).sum())
+    kept = steps.step.copy()
+    kept[rows] = -1
+    kept.setflags(write=False)
+    return replace(
+        steps, step=kept, beside=Beside(window_ns, _TIMES * window_ns, rows.size, taken_ns)
+    )
+
+
+def _own_streams(stream: IntArray, took_ns: IntArray, device: IntArray) -> IntArray:
+    """Return of each stream whether most steps of its device work on it; shape (streams,).
+
+    Args:
+        stream: Shape (n,), once for each step that works on it.
+        took_ns: Shape (streams,), its kernel time: of several it decides.
+    """
+    steps_n = exact_sums(stream, np.ones(stream.size, dtype=np.int64), device.size)
+    own = np.zeros(device.size, dtype=bool)
+    for code in np.unique(device).tolist():
+        here = np.flatnonzero(device == code)
+        own[here[np.lexsort((took_ns[here], steps_n[here]))[-1]]] = True
+    return own
 
 
 def other_steps(marked: MarkedRanges, steps: Steps) -> OtherSteps | None:

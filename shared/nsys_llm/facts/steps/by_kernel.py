@@ -201,11 +201,7 @@ def _turn(graph: IntArray) -> int | None:
 
 @dataclass(frozen=True)
 class _Sequence:
-    """The kernels of a device in the order of their launches; arrays of shape (kernels,).
-
-    Attributes:
-        row: Row of the table of kernels.
-    """
+    """The kernels of a device in the order of their launches; arrays of shape (kernels,)."""
 
     row: IntArray
     code: IntArray

@@ -19,20 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.steps.beside import without_beside
 from nsys_llm.facts.steps.by_kernel import kernel_steps, period_spans, replay_spans
 from nsys_llm.facts.steps.by_range import chosen_steps, engine_spans, numbered_spans
 from nsys_llm.facts.steps.launched_ops import LaunchedOps
 from nsys_llm.facts.steps.marked_ranges import MarkedRanges
-from nsys_llm.facts.steps.other_pace import without_beside
-from nsys_llm.facts.steps.repeated_ranges import repeated_spans, warmup_spans
+from nsys_llm.facts.steps.series import repeated_spans, warmup_spans
 from nsys_llm.facts.steps.steps import Steps, StepSpans, with_operations
-from nsys_llm.facts.wall.load import load_spans
+from nsys_llm.facts.wall.layers import load_spans
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.taxonomy.phase_maps import PhaseMap, phase_map
-from nsys_llm.trace.capture_edges import launched_before
+from nsys_llm.trace.attribution import launched_before
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.filters import FoundSteps
 from nsys_llm.trace.graph_nodes import is_graph_node
@@ -54,7 +54,6 @@ def find_steps(
         trace: The rank. It has columns name_id of api_calls and demangled_name_id of kernels.
         options: step and step_kernel name what a step is; phase_map tells kinds of steps apart
             for the warm-up; base, mangled. Absent ones are None.
-        marked: Its ranges, where they are known already.
         lost: Its launches that left no row, see `nsys_llm.capture.unrecorded`.
     """
     ops = LaunchedOps.of(trace)

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from nsys_llm.facts.device.idle_split import situate, split_gaps
 from nsys_llm.facts.rank_view import RankView
-from nsys_llm.facts.steps.of_rank import device_steps
 from nsys_llm.facts.steps.steps import (
     COUNTED,
     CUT,
@@ -21,6 +20,7 @@ from nsys_llm.facts.steps.steps import (
     NOT_RECORDED,
     WARMUP,
     Steps,
+    device_steps,
 )
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import exact_sums, joined
@@ -36,7 +36,6 @@ class StepTimes:
     """Times of steps; int64 arrays of shape (steps,), the profile's clock.
 
     Attributes:
-        mark: Why each is in no statistic.
         before_ns: Where the step before ended, E_(k-1).
         begin_ns: From when on it costs: the begin of its range, where that is later.
         end_ns: Where all that it and earlier steps launched has ended, E_k.
@@ -99,26 +98,6 @@ def _marks(
     marks[~steps.full] = CUT
     marks[steps.unrecorded] = NOT_RECORDED
     return tuple(marks.tolist())
-
-
-def first_operations(steps: Steps) -> tuple[IntArray, IntArray]:
-    """Return when the first operation of each step begins, and the row of its launching call.
-
-    Of a step without any, the largest int64 and -1.
-    """
-    first_ns = np.full(len(steps), np.iinfo(np.int64).max, dtype=np.int64)
-    for some in steps.ops.blocks():
-        step = steps.step[some.rows]
-        inside = step >= 0
-        np.minimum.at(first_ns, step[inside], some.start_ns[inside])
-    call, low = np.full(len(steps), -1, dtype=np.int64), 0
-    for table in steps.ops.tables:
-        step = steps.step[low : low + len(table)]
-        rows = np.flatnonzero(step >= 0)
-        rows = rows[table["start_ns"][rows] == first_ns[step[rows]]]
-        call[step[rows]] = table["launch_row"][rows]
-        low += len(table)
-    return first_ns, call
 
 
 def draft_busy_ns(drafts: IntArray, steps: Steps) -> IntArray:

@@ -1,4 +1,4 @@
-"""The steps of one rank: what all ways to find them return. Pure."""
+"""The steps of one rank, what all ways to find them return, and on each of its devices. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.steps.launched_ops import LaunchedOps
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import distinct, joined
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.taxonomy.step_names import usual_batch
-from nsys_llm.trace.steps import SlowBegin, StepKind, warmup_n
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.steps import DeviceSteps, SlowBegin, StepKind, warmup_n
 
 #: How steps were found, in the order in which they are looked for.
 OPTION: Final = "--step"
@@ -78,7 +79,6 @@ class Beside:
     Attributes:
         window_ns: Median time from a step's begin to the end of its work on its own stream.
         limit_ns: What ends later than that after the begin, on another stream, is beside.
-        time_ns: How long they ran.
     """
 
     window_ns: int
@@ -170,7 +170,6 @@ def with_operations(
     """Put the operations of a rank into its steps.
 
     Args:
-        lost: Its launches that left no row, see `nsys_llm.capture.unrecorded`.
         cut_from_ns: Launches from here on had not run when the capture ended.
         kind: Shape (steps,): warm-up is told among steps of one kind.
     """
@@ -199,6 +198,26 @@ def with_operations(
     )
 
 
+def first_operations(steps: Steps) -> tuple[IntArray, IntArray]:
+    """Return when the first operation of each step begins, and the row of its launching call.
+
+    Of a step without any, the largest int64 and -1.
+    """
+    first_ns = np.full(len(steps), np.iinfo(np.int64).max, dtype=np.int64)
+    for some in steps.ops.blocks():
+        step = steps.step[some.rows]
+        inside = step >= 0
+        np.minimum.at(first_ns, step[inside], some.start_ns[inside])
+    call, low = np.full(len(steps), -1, dtype=np.int64), 0
+    for table in steps.ops.tables:
+        step = steps.step[low : low + len(table)]
+        rows = np.flatnonzero(step >= 0)
+        rows = rows[table["start_ns"][rows] == first_ns[step[rows]]]
+        call[step[rows]] = table["launch_row"][rows]
+        low += len(table)
+    return first_ns, call
+
+
 def between_marks(
     name: str, unit: str, source: str, names: npt.NDArray[Any], at_ns: IntArray, last_ns: int
 ) -> StepSpans:
@@ -223,13 +242,55 @@ def slow_begin(length_ns: IntArray, kind: IntArray, full: _Mask) -> SlowBegin:
     """
     twice_ns = np.zeros(length_ns.shape, dtype=np.int64)
     for code in np.unique(kind).tolist():
-        twice_ns[kind == code] = _twice_median(length_ns[kind == code])
+        twice_ns[kind == code] = 2 * np.median(length_ns[kind == code])
     beyond_ns = (2 * length_ns - twice_ns) // 2
     slow = np.logical_and.accumulate(2 * length_ns > _WARMUP_TIMES * twice_ns)
     later = ~slow & full & np.isin(kind, kind[:1] if not slow.any() else kind[slow])
     return SlowBegin(tuple(beyond_ns[slow].tolist()), int(beyond_ns[later].max(initial=0)))
 
 
-def _twice_median(values: IntArray) -> int:
-    ordered = np.sort(values)
-    return int(ordered[(values.size - 1) // 2] + ordered[values.size // 2])
+def device_steps(
+    trace: RankTrace, steps: Steps | None, *, by_window: bool = True
+) -> dict[int, DeviceSteps]:
+    """Return the steps of each device of a rank that has some, by its CUDA id.
+
+    Args:
+        by_window: Whether a filter also cuts a step of which it leaves all operations, and not all
+            of the window. One of a phase does with every step: it leaves out what is between.
+    """
+    if steps is None:
+        return {}
+    kept, devices = _kept(trace), {}
+    for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
+        windows = steps.windows_ns(device_id)
+        complete = steps.full & (windows[:, 1] > windows[:, 0])
+        complete &= ~_cut(trace, steps, device_id, kept, by_window)
+        devices[device_id] = DeviceSteps(windows, complete, has_steps=True, warmup_n=steps.warmup_n)
+    return devices
+
+
+def _kept(trace: RankTrace) -> _Mask | None:
+    """Return which operations the filters leave, in the order of `LaunchedOps`; None for all."""
+    if trace.complete:
+        return None
+    tables = [name for name in OP_TABLES if name in trace.unfiltered]
+    every = [np.ones(len(trace.unfiltered[name]), dtype=bool) for name in tables]
+    masks = zip(tables, every, strict=True)
+    return joined([trace.kept.get(name, whole) for name, whole in masks]).astype(bool)
+
+
+def _cut(
+    trace: RankTrace, steps: Steps, device_id: int, kept: _Mask | None, by_window: bool
+) -> _Mask:
+    """Tell which steps a filter cuts on a device: an operation of theirs is left out, or a time."""
+    cut = np.zeros(len(steps), dtype=bool)
+    if kept is not None:
+        for some in steps.ops.blocks():
+            step = steps.step[some.rows]
+            lost = (step >= 0) & (some.device_id == device_id) & ~kept[some.rows]
+            cut[step[lost]] = True
+    if by_window and trace.windows_ns is not None:
+        windows = steps.windows_ns(device_id)
+        start_ns, end_ns = windows[:, 0], windows[:, 1]
+        cut |= clipped_lengths(start_ns, end_ns, trace.windows_ns) < end_ns - start_ns
+    return cut

@@ -30,7 +30,7 @@ from nsys_llm.numeric.grouping import (
 )
 from nsys_llm.numeric.intervals import IntArray, total_length_ns
 from nsys_llm.numeric.longest import among_largest, candidate_rows, longest_starts
-from nsys_llm.numeric.merging import merged
+from nsys_llm.numeric.stacking import merged
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.steps import DeviceSteps, StepKind

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.facts.nvtx.launch_ranges import innermost_events
+from nsys_llm.facts.nvtx.nvtx_tree import innermost_events
 from nsys_llm.facts.nvtx.range_names import raw_texts
 from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.facts.tails.concurrency import Timeline

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.device.idle_split import situate, split_gaps
+from nsys_llm.facts.host.states import ThreadStates, has_host_records
 from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.facts.timeline.recorded import (
     Recorded,
     memory_counters,
@@ -16,14 +20,122 @@ from nsys_llm.facts.timeline.recorded import (
     recorded_counters,
     recorded_tracks,
 )
-from nsys_llm.facts.timeline.states import host_tracks, idle_tracks, step_track, wall_tracks
-from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clipped_lengths,
+    intersect_intervals,
+    subtract_intervals,
+    union_intervals,
+)
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.wall_classes import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    FUSED,
+    IDLE,
+    LOAD,
+)
+from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.timeline import RankTimeline, Track
 
 Window = tuple[int, int]
 
 #: Track and slices of the time that is left out.
 NOT_HERE: Final = "not in this file"
+
+
+def step_track(steps: Steps | None, windows: IntArray) -> Iterator[Track]:
+    """Return the line of steps that reach into the windows, whole; nothing without steps."""
+    if steps is None:
+        return
+    rows = np.flatnonzero(clipped_lengths(steps.start_ns, steps.end_ns, windows) > 0)
+    texts = [f"{name} [{row}]" for row, name in zip(rows.tolist(), steps.names[rows], strict=True)]
+    where = "GPU" if steps.on_gpu else "host"
+    times = np.column_stack((steps.start_ns[rows], steps.end_ns[rows]))
+    yield Track.plain(f"steps ({steps.unit}, {where})", "step", times, texts, np.arange(rows.size))
+
+
+def typical_and_worst(steps: Steps | None) -> list[Window]:
+    """Return when the GPUs of a rank ran its step of median length and its longest one.
+
+    Full steps that are no warm-up count, or all where there is none. A step is as long as its
+    windows on the devices together, see `Steps.windows_ns`.
+    """
+    if steps is None or not steps.devices:
+        return []
+    windows = np.stack([steps.windows_ns(device) for device in steps.devices])
+    start_ns, end_ns = windows[:, :, 0].min(axis=0), windows[:, :, 1].max(axis=0)
+    length_ns = end_ns - start_ns
+    counted = steps.full & ~steps.warmup & (length_ns > 0)
+    rows = np.flatnonzero(counted if counted.any() else length_ns > 0)
+    if not rows.size:
+        return []
+    ordered = rows[np.argsort(length_ns[rows], kind="stable")]
+    chosen = dict.fromkeys((int(ordered[(rows.size - 1) // 2]), int(ordered[-1])))
+    return [(int(start_ns[row]), int(end_ns[row])) for row in chosen]
+
+
+def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
+    """Return a line for each device: the class of the wall split, cut to the windows.
+
+    The slices of a class add up to its time in the windows, to the nanosecond.
+    """
+    for layer in view.wall_layers[1]:
+        span, _ = device_windows(view.trace, layer.device_id)
+        shown = intersect_intervals(span, windows)
+        spans = {
+            COMPUTE: union_intervals(*layer.only_compute.T),
+            FUSED: subtract_intervals(
+                union_intervals(*layer.compute.T), union_intervals(*layer.only_compute.T)
+            ),
+            COMMUNICATION: layer.communication,
+            LOAD: layer.load,
+            COPIES: subtract_intervals(layer.copies, layer.load),
+            **layer.host,
+        }
+        spans = {name: intersect_intervals(times, shown) for name, times in spans.items()}
+        busy = np.concatenate(list(spans.values()))
+        spans[IDLE] = subtract_intervals(shown, union_intervals(busy[:, 0], busy[:, 1]))
+        name = np.repeat(np.arange(len(spans)), [len(times) for times in spans.values()])
+        times = np.concatenate(list(spans.values()))
+        yield Track.plain(
+            f"GPU {layer.device_id} wall-clock time", "wall", times, list(spans), name
+        )
+
+
+def idle_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
+    """Return a line for each device: its gaps that reach into the windows, by largest cause."""
+    for ops in view.device_ops:
+        inside = clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0
+        gaps = ops.gaps.take(inside)
+        split = split_gaps(gaps, situate(gaps, ops.launch_row, view.host), view.host)
+        known = np.where(split.time_ns > 0, split.time_ns, NULL_INT)
+        yield Track.plain(
+            f"GPU {ops.device_id} idle causes",
+            "gap",
+            np.column_stack((gaps.start_ns, gaps.end_ns)),
+            CAUSE_NAMES,
+            split.time_ns.argmax(axis=0),
+            {f"{cause}_ns": row for cause, row in zip(CAUSE_NAMES, known, strict=True)},
+        )
+
+
+def host_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
+    """Return a line for each thread that a device waited for: what it did in such gaps.
+
+    Gaps that reach into the windows; nothing where only CUDA calls are recorded of threads.
+    """
+    if not has_host_records(view.trace):
+        return
+    threads = ThreadStates(view.trace, view.host, view.records)
+    texts = [" ".join(filter(None, threads.state(code))) for code in range(threads.states.size)]
+    for ops in view.device_ops:
+        gaps = ops.gaps.take(clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0)
+        for tid, pieces in threads.in_gaps(gaps, ops.launch_row):
+            times = np.column_stack((pieces.start_ns, pieces.end_ns))
+            label = f"GPU {ops.device_id} waits: thread {tid}"
+            yield Track.plain(label, "host", times, texts, pieces.detail)
 
 
 @dataclass(frozen=True)
@@ -55,7 +167,6 @@ def rank_timeline(
         wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
         most_events: How many events there may be; lines of findings and paths are not counted.
         others: Lines of what is known of the rank only beside others, of the whole run.
-        whole: Whether it may be more than the windows.
     """
     trace = view.trace
     rows = Recorded.of(trace, view.op_names)
@@ -77,8 +188,9 @@ def rank_timeline(
     room = windows_with_room(windows, at_ns, weight, most_events)
     if not len(room.windows_ns):
         return RankTimeline((), (), room.left_out_n)
+    left = subtract_intervals(np.array([(min(edges), max(edges))]), room.windows_ns)
     tracks = [
-        _absent(room.windows_ns, (min(edges), max(edges))),
+        Track.plain(NOT_HERE, "absent", left, (NOT_HERE,), np.zeros(len(left), np.int64)),
         *step_track(view.steps, room.windows_ns),
         *wall_tracks(view, room.windows_ns),
         *idle_tracks(view, room.windows_ns),
@@ -94,12 +206,6 @@ def rank_timeline(
         ),
         room.left_out_n,
     )
-
-
-def _absent(windows_ns: IntArray, span: Window) -> Track:
-    """Return the line of the time that is left out."""
-    times = subtract_intervals(np.array([span]), windows_ns)
-    return Track.plain(NOT_HERE, "absent", times, (NOT_HERE,), np.zeros(len(times), np.int64))
 
 
 def windows_with_room(

@@ -14,12 +14,11 @@ from nsys_llm.numeric.grouping import coded, distinct, distinct_codes, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside
 from nsys_llm.numeric.watermarks import NEVER, levels, matched_frees
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
+from nsys_llm.taxonomy.cuda_codes import ALLOCATION, DEVICE, FREE, memory_kinds
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import OpNames
-from nsys_llm.trace.memory_events import DEVICE, memory_kinds, sane_memory_events
 from nsys_llm.trace.ranges import Ranges, read_ranges
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_memory_events, sane_times
 from nsys_llm.trace.timeline import Counter, Track
 
 

@@ -59,7 +59,6 @@ def joined(pieces: Pieces, states_n: int, begin_ns: int, cell_ns: int) -> LaneSe
     A stretch as long as a cell stays as it is, so at most three segments come of a cell.
 
     Args:
-        begin_ns: Where the first cell begins.
         cell_ns: Length of a cell, 1 or more.
     """
     start_ns, end_ns = pieces.start_ns, pieces.end_ns

@@ -205,8 +205,6 @@ class _Device:
     """One device, near a window.
 
     Attributes:
-        state_of: By label of computation, its state.
-        name_of: By label of computation, its name.
         started: For communication and for copies, when operations began, ascending, and names.
     """
 
@@ -222,8 +220,8 @@ class _Device:
     @classmethod
     def of(cls, rows: LaneInputs, window: LaneWindow, rules: RuleSet) -> _Device:
         """Line up the device of a window."""
-        trace, nothing = rows.near(window), np.empty((0, 2), dtype=np.int64)
-        _, (layer,) = wall_layers(trace, (nothing,) * 5)
+        trace = rows.near(window)
+        _, (layer,) = wall_layers(trace, {})
         names = op_names(trace, _FULL_NAMES)
         ops = DeviceOps.of(trace, window.device_id, names, whole_capture=rows.whole_capture)
         categories = [*map(rules.compute_category, layer.names), WHOLE_GRAPH]

@@ -11,7 +11,7 @@ All operations of a device count, before any filter: what else the GPU did then,
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -19,20 +19,78 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.facts.wall.load import load_spans
 from nsys_llm.numeric.gaps import start_order
-from nsys_llm.numeric.grouping import is_constant
+from nsys_llm.numeric.grouping import is_constant, joined
 from nsys_llm.numeric.intervals import (
     IntArray,
     intersect_intervals,
     subtract_intervals,
     union_intervals,
 )
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication, is_fused
+from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
+#: Kernels begin where this share of their time is reached: libraries start one or two before.
+_TRIFLE: Final = 0.01
+#: From the first to the last copy a load is at least this share of the time before the kernels;
+#: ours.
+_LEAST_PART: Final = 0.5
+#: And so many times the bytes of all later copies from or to the host: weights do not come back.
+_LEAST_TIMES: Final = 10
 _COLUMNS: Final = ("source_device_id", "target_device_id")
+
+
+def load_spans(trace: RankTrace, device_id: int) -> IntArray:
+    """Return when a GPU's load was copied: shape (n, 2), sorted and disjoint; nothing without one.
+
+    Before any filter. It has none if it ran no kernel.
+    """
+    nothing = np.empty((0, 2), dtype=np.int64)
+    tables = {name: trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered}
+    copies = tables.get("memcpys")
+    if copies is None or not len(copies):
+        return nothing
+    kind, here = copies["copy_kind"], copies["device_id"] == device_id
+    from_host = here & (kind == HOST_TO_DEVICE)
+    first_ns = _kernels_begin(tables, device_id) if from_host.any() else None
+    if first_ns is None:
+        return nothing
+    host = from_host | here & (kind == DEVICE_TO_HOST)
+    early = copies["start_ns"] < first_ns
+    rows = np.flatnonzero(from_host & early)
+    later_bytes = int(copies["size_bytes"][host & ~early].sum())
+    if int(copies["size_bytes"][rows].sum()) < max(_LEAST_TIMES * later_bytes, 1):
+        return nothing
+    spans = union_intervals(copies["start_ns"][rows], np.minimum(copies["end_ns"][rows], first_ns))
+    starts = (_of_device(op, device_id, "start_ns") for op in tables.values())
+    before_ns = first_ns - min(int(some.min()) for some in starts if some.size)
+    if not len(spans):  # copies of no length
+        return nothing
+    # Many small copies have gaps, in which the host reads what they bring.
+    return spans if int(spans[-1, 1] - spans[0, 0]) >= _LEAST_PART * before_ns else nothing
+
+
+def _kernels_begin(tables: Mapping[str, Table], device_id: int) -> int | None:
+    """Return when a GPU's kernels begin, a trifle before left out; None where it ran none."""
+    ran = [op for name in ("kernels", "graph_traces") if (op := tables.get(name)) is not None]
+    start_ns, end_ns = (
+        joined([_of_device(op, device_id, name) for op in ran]) for name in ("start_ns", "end_ns")
+    )
+    if not start_ns.size:
+        return None
+    time_ns, order = end_ns - start_ns, start_order(start_ns, lambda rows: (end_ns[rows],))
+    if order is not None:
+        start_ns, time_ns = start_ns[order], time_ns[order]
+    reached_ns = np.cumsum(time_ns)
+    return int(start_ns[np.searchsorted(reached_ns, _TRIFLE * reached_ns[-1])])
+
+
+def _of_device(op: Table, device_id: int, name: str) -> IntArray:
+    here = op["device_id"] == device_id
+    return op[name] if here.all() else op[name][here]
 
 
 @dataclass(frozen=True)
@@ -50,12 +108,9 @@ class WallLayers:
             first.
         talk_label: Shape (k,), twice the code of its name, or of `len(names)` for copies between
             GPUs of the rank; one more where its stream mostly computes.
-        load: The part of `copies` that brought a model, see `nsys_llm.facts.wall.load`.
-        not_recorded: When work may have run that left no row, and nothing of the above did.
-        other_process: The part of the idle time in which another process ran on the GPU.
-        no_work: The part of the rest in which a server had no request, see
-            `nsys_llm.facts.steps.no_work`.
-        start_up: The part of the rest in which a program started up.
+        load: The part of `copies` that brought a model, see `nsys_llm.facts.wall.layers`.
+        host: By class when the device ran nothing and it was the profiler's time, or nobody knows
+            of it, or nothing was to do; of the classes that `wall_layers` was told.
     """
 
     device_id: int
@@ -67,12 +122,8 @@ class WallLayers:
     talk: IntArray
     talk_label: IntArray
     copies: IntArray
-    profiler: IntArray
     load: IntArray
-    not_recorded: IntArray
-    other_process: IntArray
-    no_work: IntArray
-    start_up: IntArray
+    host: Mapping[str, IntArray]
 
     @cached_property
     def only_compute(self) -> IntArray:
@@ -82,14 +133,13 @@ class WallLayers:
 
 
 def wall_layers(
-    trace: RankTrace, host: tuple[IntArray, ...]
+    trace: RankTrace, host: Mapping[str, IntArray]
 ) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
-        host: When the profiler did its own work, work may have run that left no row, another
-            process ran on its GPUs, a server had no request, and the program started up: shape
-            (n, 2) each, sorted and disjoint.
+        host: By class when its GPUs are told to have done nothing that counts, those that come
+            first ahead of the others: shape (n, 2) each, sorted and disjoint.
     """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
@@ -132,7 +182,7 @@ def _device_layers(
     names: tuple[str, ...],
     code: IntArray,
     communicates: npt.NDArray[np.bool_],
-    host: tuple[IntArray, ...],
+    host: Mapping[str, IntArray],
 ) -> WallLayers:
     reported = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
     graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
@@ -158,12 +208,11 @@ def _device_layers(
     ]
     moving, _ = _joined(copies)
     layers: list[IntArray] = []
-    for spans in (communicating, union_intervals(*moving), *host):
+    for spans in (communicating, union_intervals(*moving), *host.values()):
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    communication, copying, profiler, not_recorded, other_process, no_work, start_up = layers
-    load = intersect_intervals(load_spans(trace, device), copying)
+    communication, copying, *rest = layers
     return WallLayers(
         device_id=device,
         names=names,
@@ -174,12 +223,8 @@ def _device_layers(
         talk=talk,
         talk_label=talk_label,
         copies=copying,
-        profiler=profiler,
-        load=load,
-        not_recorded=not_recorded,
-        other_process=other_process,
-        no_work=no_work,
-        start_up=start_up,
+        load=intersect_intervals(load_spans(trace, device), copying),
+        host=dict(zip(host, rest, strict=True)),
     )
 
 

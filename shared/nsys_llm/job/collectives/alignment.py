@@ -82,7 +82,6 @@ class Alignment:
         row: Shape (executions,), the reference's execution of the same collective, or -1.
         line: The track's clock minus the reference's.
         spread_ns: Median distance of the ends of a pair, after that.
-        met_n: Pairs that overlap in time.
     """
 
     row: IntArray
@@ -95,8 +94,6 @@ def align(reference: Executions, other: Executions, trust_ns: int) -> Alignment 
     """Pair the executions of two ranks; None if they are not the same collectives.
 
     Args:
-        reference: One of the ranks, at least one execution.
-        other: The other one, likewise.
         trust_ns: How far apart their clocks may be; the clocks are given up where that contradicts
             the ends. 0 (`SAME_CLOCK_NS`): they are one clock, and no offset is looked for.
     """

@@ -14,10 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.job.collectives.job_steps import JobSteps
 from nsys_llm.job.collectives.matched import Sequenced
-from nsys_llm.job.collectives.stages import Stages
-from nsys_llm.job.collectives.turns import before_n
+from nsys_llm.job.collectives.stages import Stages, before_n
+from nsys_llm.job.job_steps import JobSteps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
@@ -28,6 +27,8 @@ ONE_F_ONE_B: Final = "1f1b"
 
 #: Devices of each stage.
 _Stages = tuple[tuple[int, ...], ...]
+#: Part of a microbatch's time that goes forward: a matrix product has two backward.
+_FORWARD: Final = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def find_chains(stages: Stages, steps: JobSteps) -> list[Chain]:
     """Return the pipelines of a job."""
     chains = []
     for number, pipeline in enumerate(stages.pipelines):
-        chain = Chain(number, pipeline.stages)
+        chain = Chain(number, pipeline)
         whole = steps.whole(chain.owners)
         if whole is None or not whole.size:
             chains.append(chain)
@@ -212,3 +213,46 @@ def _is_reversed(stages: _Stages, steps: JobSteps, whole: IntArray) -> bool:
     rows = rows[np.lexsort((end_ns[rows], step[rows]))]
     _, first = np.unique(step[rows], return_index=True)
     return bool(2 * is_last[rows[first]].sum() < first.size)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One pipeline, see `Chain`.
+
+    Attributes:
+        transfer_ns: From one stage to the next, summed over the steps of the run.
+    """
+
+    stages: tuple[tuple[int, ...], ...]
+    messages_n: int | None
+    kind: str | None
+    transfer_ns: float
+
+    def run_ns(self, compute_ns: Sequence[float]) -> float:
+        """Return how long a run takes in which the stages compute for so long each."""
+        n, stages_n = self.messages_n, len(compute_ns)
+        if n is None:
+            return max(compute_ns)
+        orders = []
+        for later_n in reversed(range(stages_n)):
+            # So many go forward before the first is back; of interleaved stages as in Megatron's
+            # schedule of two chunks.
+            ahead_n = {GPIPE: n, INTERLEAVED: 2 * later_n + stages_n}.get(str(self.kind), later_n)
+            passes = [(at + back * ahead_n, back, at) for at in range(n) for back in (False, True)]
+            orders.append(sorted(passes))
+        ends: list[dict[tuple[bool, int], float]] = [{} for _ in compute_ns]
+        now_ns = [0.0] * stages_n
+        while any(orders):
+            for stage, order in enumerate(orders):
+                while order:
+                    _, back, number = order[0]
+                    sender = stage + (1 if back else -1)
+                    if 0 <= sender < stages_n:
+                        if (back, number) not in ends[sender]:
+                            break
+                        sent_ns = ends[sender][back, number] + self.transfer_ns
+                        now_ns[stage] = max(now_ns[stage], sent_ns)
+                    now_ns[stage] += (1 - _FORWARD if back else _FORWARD) * compute_ns[stage] / n
+                    ends[stage][back, number] = now_ns[stage]
+                    del order[0]
+        return max(now_ns)

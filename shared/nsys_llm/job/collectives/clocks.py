@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.job.collectives.cohesion import middle
 from nsys_llm.numeric.clock_lines import ClockLine, fitted_line, lower_median
 from nsys_llm.numeric.intervals import IntArray
 
@@ -44,7 +45,7 @@ class Meeting:
         by_clock: dict[int, list[IntArray]] = {}
         for clock, ends in zip(self.clock, self.end_ns, strict=True):
             by_clock.setdefault(clock, []).append(ends)
-        return {clock: _middle(by_clock[clock]) for clock in sorted(by_clock)}
+        return {clock: middle(np.stack(by_clock[clock])) for clock in sorted(by_clock)}
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,6 @@ class _ClockLink:
 def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
     """Return how far each clock is ahead, linking reports by the surest collectives.
 
-    Args:
-        meetings: All sequences of collectives.
-        clocks_n: How many reports there are.
-
     Returns:
         One per report. The root of reports that are linked is the first of them.
     """
@@ -123,10 +120,6 @@ def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
 
 def residual_ns(meeting: Meeting, lines: Sequence[ClockLine]) -> int:
     """Return how well the ends of collectives agree between reports: the worst report's median.
-
-    Args:
-        meeting: The collectives, at least one.
-        lines: How far each clock is ahead.
 
     Returns:
         0 where all ranks are in one report: one clock has no offset.
@@ -180,10 +173,3 @@ def _follow(
                 line.at_ns,
             )
             waiting.append(there)
-
-
-def _middle(ends: Sequence[IntArray]) -> IntArray:
-    if len(ends) == 1:
-        return ends[0]
-    middle = (len(ends) - 1) // 2
-    return np.partition(np.stack(ends), middle, axis=0)[middle]

@@ -43,7 +43,6 @@ class Exchanges:
 
     Attributes:
         number: Of the sequence of each, in `MatchedCollectives.sequences`.
-        row: Its position there.
         last_start_ns: When the last member came, the common clock.
         waits_ns: Shape (members, exchanges), how long each waits for the last one.
         work_ns: Shape (2, 2, members, exchanges), see `LaneRows.work_ns`.
@@ -166,12 +165,7 @@ def _exchanges(collectives: MatchedCollectives, owners: tuple[int, ...], number:
 
 
 def _explained(waits_ns: IntArray, expert_ns: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Return in which exchanges experts explain how late the last member comes.
-
-    Args:
-        waits_ns: Shape (members, exchanges).
-        expert_ns: Likewise, expert kernels since the exchange before.
-    """
+    """Return in which exchanges experts explain how late the last member comes."""
     last = waits_ns.argmin(axis=0)[None]
     more_ns = np.take_along_axis(expert_ns, last, axis=0)[0] - expert_ns.mean(axis=0)
     # The last one comes later than the mean by what the mean one waits.
@@ -185,7 +179,6 @@ def _dispatches(operation: npt.NDArray[Any], expert_ns: IntArray) -> IntArray:
     runs before a dispatch, and is of experts too.
 
     Args:
-        operation: Shape (exchanges,).
         expert_ns: Shape (members, exchanges - 1), expert kernels from each to the next.
     """
     pairs = expert_ns.min(axis=0) > 0

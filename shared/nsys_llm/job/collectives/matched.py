@@ -14,9 +14,15 @@ from nsys_llm.facts.lanes import LaneRows, RankLanes
 from nsys_llm.job.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Executions
 from nsys_llm.job.collectives.clocks import ClockFit, fit_clocks, residual_ns
 from nsys_llm.job.collectives.cohesion import is_one_communicator
-from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE, Told, met_confidence
+from nsys_llm.job.collectives.confidence import (
+    LOW_CONFIDENCE,
+    Party,
+    Told,
+    is_cut,
+    met_confidence,
+    shared_with_outsiders,
+)
 from nsys_llm.job.collectives.matching import Lane, Matched
-from nsys_llm.job.collectives.outsiders import Party, is_cut, shared_with_outsiders
 from nsys_llm.job.collectives.p2p_matching import match_communication
 from nsys_llm.job.collectives.p2p_streams import programs
 from nsys_llm.job.collectives.waits import Waits, collective_waits
@@ -129,7 +135,6 @@ class MatchedCollectives:
         sources: For each clock, what its offset rests on.
         shift_ns: For each clock, itself minus the root's, in the middle of its collectives.
         coarse_ns: For each clock, how much later its capture began than the first one.
-        clock_of: By the path of each report, its clock.
         recorded_ns: For each clock, when its first record is, on the root's clock.
         is_aligned: Whether instants of all clocks can be compared. Where neither collectives nor
             the steady clock of one host tie them, they are as far apart as the wall clocks of

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from nsys_llm.job.collectives.alignment import SAME_CLOCK_NS, Alignment, Executions, align
 from nsys_llm.job.collectives.clocks import Meeting
-from nsys_llm.job.collectives.members import MISSING, members, places
+from nsys_llm.job.collectives.cohesion import MISSING, members, places
 from nsys_llm.numeric.intervals import IntArray
 
 #: Streams count as one only if that pairs so much more, in percent.
@@ -50,7 +50,6 @@ class Lane:
     Attributes:
         owner: The device that runs them, in the order of ranks.
         clock: The report whose clock they are in, by position.
-        kernel: What all of them run.
         stream: CUDA stream; of several, the first.
         track: When, brought to one clock as far as the reports tell.
         comm: Ids of communicators, in the order of the track; empty where not all are known.

@@ -37,7 +37,6 @@ class TransferEdges:
     Attributes:
         fit: Position of the pair of ranks.
         left: Number of the first rank's transfer, counted over all ranks.
-        right: That of the second.
         transfer_ns: From the later start to the first end.
         first: For each rank, the number of its first transfer; and all transfers at the end.
         sides: For each pair, its ranks.
@@ -62,8 +61,6 @@ class TransferEdges:
         """Return the candidates of pairs of ranks.
 
         Args:
-            fits: The pairs, at least one.
-            tracks: Transfers of each rank.
             streams: For each rank, the stream of each transfer, numbered from 0.
             signs: For each rank, 1 for a transfer that sends, -1 for one that receives, 0 unknown.
         """

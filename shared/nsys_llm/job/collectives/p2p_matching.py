@@ -74,8 +74,6 @@ def match_communication(
 
     Args:
         lanes: Of all devices, none empty.
-        trust_ns: How far apart the clocks of two reports may be.
-        clocks_n: How many reports there are.
         programs: Of owners, which of them launch the same between two transfers; None: none.
 
     Returns:
@@ -89,7 +87,12 @@ def match_communication(
     rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
     known = fit_clocks([item.meeting for item in rest], clocks_n)
     if named := by_communicator(transfers):
-        parts = [_of_communicator(some, known, trust_ns) for some in named]
+        parts = [
+            _matched_by_direction(some, trust_ns)
+            if len({lane.owner for lane in some}) < _LEAST_OWNERS
+            else _matched_transfers(some, known, trust_ns)
+            for some in named
+        ]
         return [*rest, *(item for some in parts for item in some)]
     kinds = {owner: (programs or {}).get(owner, -1 - owner) for owner in owners}
     if not 1 < len(set(kinds.values())) < len(owners):
@@ -115,14 +118,6 @@ def match_communication(
         within = _matched_transfers(left, known, trust_ns, alike) if left else []
         done += [*(item for item in matched if item.rows[0].size), *within]
     return [*rest, *doubted(done, kinds, every)]
-
-
-def _of_communicator(
-    lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int
-) -> list[Matched]:
-    if len({lane.owner for lane in lanes}) < _LEAST_OWNERS:
-        return _matched_by_direction(lanes, trust_ns)
-    return _matched_transfers(lanes, known, trust_ns)
 
 
 @dataclass(frozen=True)
@@ -187,7 +182,6 @@ class _Members:
     Attributes:
         lanes: One a device, in the order of owners; positions below are places in it.
         sources: For each, the lanes it was made of.
-        known: What collectives say about the clocks.
         trust_ns: How far apart clocks may be that no collective links.
         tracks: For each, its transfers on the clock of the root, as far as that is known.
     """

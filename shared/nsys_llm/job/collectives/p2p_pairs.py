@@ -50,8 +50,6 @@ class PeerFit:
     """Two ranks that end transfers together.
 
     Attributes:
-        left: Position of the first rank.
-        right: That of the second.
         offset_ns: The right one's ends minus the left one's, median.
         spread_ns: Median distance from that.
         pairs_n: Transfers of the left one that it was found with.
@@ -120,8 +118,6 @@ def fit_drift(left: Executions, right: Executions, reach_ns: int) -> tuple[Clock
     Of all rates that two clocks can differ by, the one is taken at which most ends coincide.
 
     Args:
-        left: Transfers of a rank.
-        right: Of another one, on nearly the same clock.
         reach_ns: By how much that may be wrong.
 
     Returns:

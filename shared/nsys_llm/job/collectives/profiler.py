@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.facts.held import HeldDevices
-from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced
+from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.waits import Waits, collective_waits
 from nsys_llm.numeric.intervals import IntArray, covered_ns
 
@@ -47,7 +47,11 @@ def delays_ns(collectives: MatchedCollectives, held: HeldDevices) -> list[tuple[
             spans = held.get((device.rank.key, device.device_id), _NONE)
             if not len(spans):
                 continue
-            times = [_own_times(collectives.sequences[number], place) for number in numbers]
+            some = [collectives.sequences[number] for number in numbers]
+            times = [
+                np.stack((one.start_ns[place], one.end_ns[place])) + one.ahead_ns[place]
+                for one in some
+            ]
             starts, ends = np.concatenate(times, axis=1)
             late = _delays(starts, ends, spans)
             sizes = np.cumsum([part.shape[1] for part in times])[:-1]
@@ -62,11 +66,7 @@ def without_profiler(
     end_ns: Sequence[IntArray],
     delay: Sequence[IntArray],
 ) -> tuple[Waits, list[IntArray]]:
-    """Return the waits as they would be without the delays, and when each rank would come.
-
-    Args:
-        start_ns: When each rank comes, as for `collective_waits`.
-    """
+    """Return the waits as they would be without the delays, and when each rank would come."""
     starts = [start - late for start, late in zip(start_ns, delay, strict=True)]
     return replace(collective_waits(starts, end_ns), met=waits.met), starts
 
@@ -75,11 +75,6 @@ def profiler_waits_ns(waits: Waits, net: Waits) -> IntArray:
     """Return the profiler's part of the waiting in each collective; 0 where ranks do not meet."""
     less = np.clip(waits.wait_ns - net.wait_ns, 0, np.maximum(waits.wait_ns, 0))
     return np.where(waits.met, less, 0)
-
-
-def _own_times(sequence: Sequenced, place: int) -> IntArray:
-    """Return starts and ends of a lane in its report's own clock: shape (2, collectives)."""
-    return np.stack((sequence.start_ns[place], sequence.end_ns[place])) + sequence.ahead_ns[place]
 
 
 def _delays(start_ns: IntArray, end_ns: IntArray, spans: IntArray) -> IntArray:

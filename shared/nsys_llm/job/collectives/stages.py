@@ -19,12 +19,28 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced
-from nsys_llm.job.collectives.turns import launched_n, turns_pct
+from nsys_llm.job.collectives.matched import Device, MatchedCollectives, Sequenced
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
+#: Between two transfers it is one device's turn if it launches so many times as many kernels as the
+#: other, and more by this part of what a device launches where it launches most (the 90th
+#: percentile); ours. A forward pass is a third of a microbatch.
+_TIMES: Final = 2
+_LEAST_PART: Final = 0.25
+_MOST_PCT: Final = 90
+#: A schedule repeats: so much of the turns is the same after one period as before, of these at
+#: least; ours. Experts that are launched one by one, as tokens need them, take turns by chance, and
+#: a quarter of theirs is.
+_SAME: Final = 0.45
+_LEAST_REPEATED: Final = 5
+#: Each of the two has to do so at least so often.
+_LEAST_TURNS: Final = 2
+#: Stages share a model: the turns of one have this part of the kernels of the other's, or more.
+_BALANCED: Final = 0.25
 _LEAST_OF_A_CHAIN: Final = 3
 #: Two ranks are stages if so much of their kernels is launched in turn, in percent; with 16
 #: microbatches a step it is 8; ours.
@@ -54,16 +70,57 @@ _Pairs = Mapping[tuple[int, ...], Sequence[Sequenced]]
 _Line = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """One pipeline.
+def turns_pct(pairs: Sequence[Sequenced], devices: Sequence[Device]) -> float:
+    """Return the share of the kernels of two devices that are launched in turn, in percent.
 
-    Attributes:
-        stages: Devices of each stage, by position in `MatchedCollectives.devices`, in the order of
-            the schedule; all have as many.
+    Returns:
+        100 where one computes while the other never does, 0 for equals.
     """
+    # As the programs have them: transfers under way at once end in any order.
+    left, right = np.diff(np.maximum.accumulate(launched_n(pairs, devices), axis=1))
+    more, most = np.abs(left - right), np.maximum(left, right)
+    least = max(_LEAST_PART * float(np.percentile(most, _MOST_PCT)), 1.0) if most.size else 1.0
+    lopsided = (more >= least) & (most >= _TIMES * np.minimum(left, right))
+    alone = [lopsided & (left > right), lopsided & (right > left)]
+    ahead_n = [int(more[item].sum()) for item in alone]
+    often = min(int(item.sum()) for item in alone) >= _LEAST_TURNS
+    if (
+        not often
+        or not _is_repeated(left, right, lopsided)
+        or min(ahead_n) < _BALANCED * max(ahead_n)
+    ):
+        return 0.0
+    return 100.0 * 2 * min(ahead_n) / max(int((left + right).sum()), 1)
 
-    stages: tuple[tuple[int, ...], ...]
+
+def launched_n(pairs: Sequence[Sequenced], devices: Sequence[Device]) -> IntArray:
+    """Return how many kernels two devices had launched before each transfer; shape (2, n)."""
+    work = np.stack(
+        [np.concatenate([before_n(item, devices, place) for item in pairs]) for place in (0, 1)]
+    )
+    return work[:, np.lexsort((work[0], work.sum(axis=0)))]
+
+
+def _is_repeated(left: IntArray, right: IntArray, turn: npt.NDArray[np.bool_]) -> bool:
+    """Return whether the turns are the same again some number of transfers later, throughout."""
+    for period in range(1, left.size // 2 + 1):
+        again = (left[period:] == left[:-period]) & (right[period:] == right[:-period])
+        compared = turn[:-period]
+        if compared.sum() < _LEAST_REPEATED:
+            return False
+        if again[compared].mean() >= _SAME:
+            return True
+    return False
+
+
+def before_n(sequence: Sequenced, devices: Sequence[Device], place: int) -> IntArray:
+    """Return how many kernels a device had launched before each transfer."""
+    lanes = [lane for lane in devices[sequence.owners[place]].lanes if lane.operation == SEND_RECV]
+    starts = np.concatenate([lane.start_ns for lane in lanes])
+    before_n = np.concatenate([lane.before_n for lane in lanes])
+    order = np.argsort(starts, kind="stable")
+    start_ns = sequence.start_ns[place] + sequence.ahead_ns[place]
+    return before_n[order][np.searchsorted(starts[order], start_ns)]
 
 
 @dataclass(frozen=True)
@@ -71,7 +128,8 @@ class Stages:
     """All pipelines of a job.
 
     Attributes:
-        pipelines: In the order of their first devices.
+        pipelines: In the order of their first devices: devices of each stage, by position in
+            `MatchedCollectives.devices`, in the order of the schedule; all have as many.
         staged: The transfers in which coming last blames nobody, by the identity of their
             sequences: those of all pipelines, of parts of them, and of chains that a capture
             without warm-up and cool-down shows.
@@ -81,7 +139,7 @@ class Stages:
             it is not traced, so which stage each is, and of how many, is not known.
     """
 
-    pipelines: tuple[Pipeline, ...]
+    pipelines: tuple[tuple[tuple[int, ...], ...], ...]
     staged: frozenset[int]
     stage_of: Mapping[int, int]
     closing: frozenset[int]
@@ -113,11 +171,13 @@ def find_stages(collectives: MatchedCollectives) -> Stages:
             lines.append(line[::down])
         elif len(line) > 2 and not closed:
             inside |= set(line)
-    pipelines = [Pipeline(_stages(group)) for group in _joined_lines(lines, collectives, pairs)]
-    pipelines.sort(key=lambda pipeline: pipeline.stages)
+    pipelines = sorted(
+        tuple(tuple(sorted(devices)) for devices in zip(*group, strict=True))
+        for group in _joined_lines(lines, collectives, pairs)
+    )
     inside |= parts.union(*lines)
     staged = [item for ends, some in pairs.items() if inside.issuperset(ends) for item in some]
-    numbered = [devices for pipeline in pipelines for devices in pipeline.stages]
+    numbered = [devices for pipeline in pipelines for devices in pipeline]
     stage_of = {device: number for number, devices in enumerate(numbered) for device in devices}
     closing = [
         sequence
@@ -247,10 +307,6 @@ def _joined_lines(
             [lines[at][:: -1 if turned else 1] for at, turned in sorted(turned_of.items())]
         )
     return groups
-
-
-def _stages(lines: Sequence[_Line]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(sorted(devices)) for devices in zip(*lines, strict=True))
 
 
 def may_be_stages(transfers_n: Sequence[int]) -> bool:

@@ -34,7 +34,6 @@ class Waits:
         total_ns: Time in the kernel, summed over the ranks.
         wait_ns: Summed over the ranks, time until the last one comes; meaningless where not `met`.
         late: Position of the last rank to come; of several, the first of them.
-        late_n: Ranks that come last together.
         met: Whether there is an instant at which all ranks are in it.
     """
 
@@ -70,7 +69,6 @@ class MemberWaits:
         caused_ns: Waiting of all the others because of it. Where several ranks come last together,
             they share it; an odd nanosecond goes to the first of them.
         late_by_ns: By how much it was later than the one before it where it was last.
-        suffered_ns: Its own waiting.
     """
 
     late_n: int

@@ -57,7 +57,6 @@ class Standing:
     Attributes:
         log_chance: Logarithm of the probability that any of equals stands out as much; 0 without a
             test (no blocks).
-        blocks_n: Blocks of steps that were compared.
         reason: Why it is not named as slow; "" where it is, SMALL where it stands out as fast.
         size: How far it lies beyond the median of the others, in the mean of steps; 0 where that
             is not asked for.

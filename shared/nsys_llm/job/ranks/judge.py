@@ -17,13 +17,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.job.collectives.chains import Line
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.job.ranks.chance import ALPHA, SMALL, Standing
 from nsys_llm.job.ranks.groups import Group
 from nsys_llm.job.ranks.lateness import Arrivals
 from nsys_llm.job.ranks.peers import Gpu, peer_groups
-from nsys_llm.job.ranks.schedule import Line
 from nsys_llm.job.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, HOST, IDLE, WAITING, idle_group
@@ -165,7 +165,7 @@ class _Peer:
         """Return the row with what is told of it."""
         if not self._group.steps.size:
             return replace(row, reason=self._compute.reason)
-        kernel, kernel_pct, paused, (verdict, test) = None, None, None, self._why()
+        gpu, kernel, kernel_pct, paused, (verdict, test) = self._gpu, None, None, None, self._why()
         if verdict is None and self._loads.under[self._row]:
             verdict, test = "less_work", self._compute
         elif verdict in ("slow_gpu", *_PLAIN) and self._has_more(verdict):
@@ -185,6 +185,7 @@ class _Peer:
         elif verdict not in (None, "profiler"):
             about_ns, bound_ns = self._price(verdict, paused)
         less_steps_n, requests_n, peer_requests_n = self._load()
+        span_ns, waiting_ns = max(gpu.wall.span_ns, 1), self._job.waiting_ns.get(gpu.key)
         return replace(
             row,
             verdict=verdict,
@@ -199,7 +200,7 @@ class _Peer:
             less_steps_n=less_steps_n if verdict == "less_work" else None,
             requests_n=requests_n,
             peer_requests_n=peer_requests_n,
-            waiting_pct=self._waiting_pct(),
+            waiting_pct=None if waiting_ns is None else 100.0 * waiting_ns / span_ns,
             about_ns=about_ns,
             bound_ns=bound_ns,
             reason=None if verdict else test.reason or SMALL,
@@ -278,10 +279,6 @@ class _Peer:
         usual_n = np.median(requests[:, self._row], axis=1)
         less = less if usual_n[0] else requests[0, self._row] == 0
         return int(less.sum()), *(math.ceil(n) for n in usual_n.tolist())
-
-    def _waiting_pct(self) -> float | None:
-        waiting_ns = self._job.waiting_ns.get(self._gpu.key)
-        return None if waiting_ns is None else 100.0 * waiting_ns / max(self._gpu.wall.span_ns, 1)
 
     def _unused_ns(self) -> int | None:
         """Return the time in which a GPU with less to do could do as much as its peers, at most.

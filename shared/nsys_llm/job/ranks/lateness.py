@@ -8,16 +8,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from nsys_llm.job.collectives.chains import find_chains, transfers_between
+from nsys_llm.job.collectives.chains import Line, find_chains, transfers_between
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.job.collectives.job_steps import JobSteps, ahead_of_first, window_at
 from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.job.collectives.stages import are_unplaced, find_stages
 from nsys_llm.job.collectives.waits import sure_ns
 from nsys_llm.job.communication_split import waiting_and_transfer
+from nsys_llm.job.job_steps import JobSteps, ahead_of_first, window_at
 from nsys_llm.job.ranks.chance import FloatArray, others_beyond
 from nsys_llm.job.ranks.peers import Gpu
-from nsys_llm.job.ranks.schedule import Line
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_in,

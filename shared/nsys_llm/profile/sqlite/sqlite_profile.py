@@ -26,19 +26,21 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.rooted import EVERYWHERE, Roots
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.file_state import Fingerprint, fingerprint
-from nsys_llm.profile.sqlite.files import check_file, explained, file_state, read_only_uri
-from nsys_llm.profile.sqlite.native import UnexpectedCell, decoder
-from nsys_llm.profile.sqlite.pages import read_integers
-from nsys_llm.profile.sqlite.rows import (
+from nsys_llm.profile.sqlite.files import (
     RowSpan,
     all_rows,
+    check_file,
+    explained,
+    file_state,
     plain_places,
     quoted_name,
+    read_only_uri,
     row_id_name,
     row_span,
     sample_agrees,
     table_fields,
 )
+from nsys_llm.profile.sqlite.pages import UnexpectedCell, decoder, read_integers
 from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import process_environment
 
@@ -66,6 +68,7 @@ _ERRORS: Final = (
 )
 # SQLite takes at most 32,766 parameters and 1 MB of statement by default; ids are written out.
 _IDS_PER_QUERY: Final = 20_000
+_TABLES: Final = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
 
 
 class SqliteProfile:
@@ -91,7 +94,8 @@ class SqliteProfile:
         # A name may have been cut off in the middle of a character.
         self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         try:
-            self._tables = self._guarded(self._root_pages)
+            # The first page of each table that has rows in pages.
+            self._tables = {str(name): int(page) for name, page in self._rows(_TABLES, ())}
         except ProfileError:
             self._database.close()
             raise
@@ -124,11 +128,7 @@ class SqliteProfile:
         return table_source(table).nsys in self._tables
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names, as exported, of the stored columns of one of our tables.
-
-        Raises:
-            ProfileError: The file is damaged.
-        """
+        """Return the names, as exported, of the stored columns of one of our tables."""
         if not self.has(table):
             return frozenset()
         name = table_source(table).nsys
@@ -180,11 +180,6 @@ class SqliteProfile:
         environments = (process_environment(str(text)) for (text,) in self._rows(query, ()))
         return [names for names in environments if names]
 
-    def _root_pages(self) -> dict[str, int]:
-        """Return the first page of each table that has rows in pages."""
-        listed = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
-        return {str(name): int(page) for name, page in self._database.execute(listed)}
-
     def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._database.execute(query, parameters).fetchall())
 
@@ -232,7 +227,11 @@ class SqliteProfile:
 
     def _bulk(self, source: TableSource, columns: Sequence[str]) -> Table:
         query = all_rows(source.nsys, [selected(source, column) for column in columns])
-        batches = self._batches(query)
+        with closing(adbc_driver_manager.AdbcStatement(self._opened())) as statement:
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            batches = self._bounded(pa.RecordBatchReader._import_from_c(stream.address))
         return Table(
             {
                 name: concatenated([batch.column(index) for batch in batches], name)
@@ -254,13 +253,6 @@ class SqliteProfile:
             self._driver.callback(made.close)
             self._connection = made
         return self._connection
-
-    def _batches(self, query: str) -> list[Any]:
-        with closing(adbc_driver_manager.AdbcStatement(self._opened())) as statement:
-            statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
-            statement.set_sql_query(query)
-            stream, _ = statement.execute_query()
-            return self._bounded(pa.RecordBatchReader._import_from_c(stream.address))
 
     def _bounded(self, batches: Iterable[Any]) -> list[Any]:
         """Return all batches, unless there are more rows than a file of this size can hold."""
@@ -301,14 +293,7 @@ def selected(source: TableSource, column: str) -> str:
 
 
 def concatenated(batches: Sequence[Any], column: str) -> npt.NDArray[Any]:
-    """Return one column of all batches, int64 or texts.
-
-    Args:
-        batches: The column's part of each batch, pyarrow Arrays.
-
-    Raises:
-        pyarrow.ArrowInvalid: It holds something else.
-    """
+    """Return one column of all batches, int64 or texts."""
     # A batch without rows has whatever type the driver makes up for it.
     chunks = [chunk for chunk in batches if len(chunk)]
     if TableSource.is_text(column):

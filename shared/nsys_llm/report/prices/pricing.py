@@ -18,8 +18,8 @@ from nsys_llm.report.records import Record, Tables, grouped
 from nsys_llm.report.unprofiled import Unprofiled, with_gone
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy import wall_classes as wall
+from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
-from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
 #: transfer, of a bubble, of the gaps between queued kernels, of copies that run beside the other
