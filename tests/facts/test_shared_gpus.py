@@ -64,6 +64,13 @@ def test_who_is_not_known_to_share_its_gpu_is_idle(tmp_path, trace):
     assert times[0, "idle"] == 600 * (STEPS - 1)
 
 
+def test_only_time_in_which_others_had_both_of_its_gpus_is_theirs(tmp_path):
+    trace = add_server(TraceBuilder(), 1, (0, 1), devices=(0, 1))
+    trace = add_server(add_server(trace, 2, (0,), late_us=400), 3, (1,), late_us=600)
+    found = classes(quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite")))
+    assert [found[device, "other_process"] for device in (0, 1)] == [200 * (STEPS - 1)] * 2
+
+
 @pytest.mark.parametrize("model", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
 def test_slices_of_a_gpu_are_gpus(tmp_path, model):
     trace = TraceBuilder(gpu_name=model)

@@ -15,12 +15,11 @@ from nsys_llm.report.findings import (
     Evidence,
     Finding,
     cells,
-    finding_columns,
     finding_record,
     finding_row,
     ranked,
 )
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import declared_frame, declared_rows
 from nsys_llm.report.price import Price, price_of, price_words
 
 ONE = Finding(
@@ -147,9 +146,9 @@ def test_findings_become_the_declared_table(recipe):
     (table,) = (
         declared for declared in load_manifest(recipe).writes if declared.file == "findings"
     )
-    names = [column.name for column in table.columns]
-    frame = declared_frame(table, finding_columns([ONE, replace(ONE, window_ns=None)], names))
+    rows = declared_rows(table, map(finding_row, [ONE, replace(ONE, window_ns=None)]))
+    frame = declared_frame(table, rows)
     assert frame["tables"].tolist() == ["kernels, devices"] * 2
     assert frame["window_start_ns"].isna().tolist() == [False, True]
     assert frame["window_end_ns"].iloc[0] == 9
-    assert len(declared_frame(table, finding_columns([], names))) == 0
+    assert len(declared_frame(table, [])) == 0

@@ -18,7 +18,7 @@ from nsys_llm.report.markdown import (
     report_markdown,
     section_markdown,
 )
-from nsys_llm.report.page_parts import html_text
+from nsys_llm.report.page import html_text
 from nsys_llm.report.report import MOST_SHOWN, Unrecorded
 from nsys_llm.view.results import Results
 from nsys_llm.view.text import quoted

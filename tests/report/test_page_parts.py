@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rendered import Markup, markdown_text, markdown_tokens
 from report_maker import FINDING, made_report, made_results, price_of
 
-from nsys_llm.report.page_parts import (
+from nsys_llm.report.page import (
     capture_html,
     findings_html,
     html_text,
@@ -40,7 +40,7 @@ def test_what_looks_like_a_formula_in_prose_is_code_where_no_notebook_looks_for_
 
 def test_a_finding_unfolds_to_evidence_where_and_what_to_do():
     full = replace(FINDING, rank=3, window_ns=(5, 9), record="--trace=cuda")
-    page = Markup(findings_html([full], LINKS))
+    page = Markup(findings_html([full], LINKS, {}))
     assert page.problems == []
     assert page.text.endswith(
         "1. high gemm takes 60.0 % of the kernel time"
@@ -53,7 +53,7 @@ def test_a_finding_unfolds_to_evidence_where_and_what_to_do():
 
 
 def test_tables_of_a_finding_are_links_where_their_section_is_shown():
-    text = findings_html([FINDING], LINKS)
+    text = findings_html([FINDING], LINKS, {})
     assert '<a href="#Top-kernels">kernels</a>, <code>devices</code>' in text
 
 
@@ -62,7 +62,7 @@ def test_the_first_finding_is_unfolded_if_it_is_severe_and_the_others_wait():
     findings = [replace(FINDING, price=price_of(name)) for name in severities]
     opened = [
         line.startswith("<details open>")
-        for line in findings_html(findings, {}).splitlines()
+        for line in findings_html(findings, {}, {}).splitlines()
         if line.startswith("<details")
     ]
     assert opened == [True, False, False, False, False]

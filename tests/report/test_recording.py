@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from test_capture_summary import FACTS, report, run_of
 
-from nsys_llm.report.capture_summary import unrecorded
+from nsys_llm.report.capture_summary import unrecorded, without_traced
 from nsys_llm.report.findings import Evidence, Finding
-from nsys_llm.report.recording import without_traced
 from nsys_llm.trace.wall import RankWall
 
 CUDA_ALONE = replace(FACTS, traced=("Cuda",))

@@ -7,7 +7,7 @@ import pytest
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import UsageError
-from nsys_llm.run.dask_errors import DaskErrors, refuse_other_versions
+from nsys_llm.run.dask_cluster import DaskErrors, refuse_other_versions
 from nsys_llm.run.executors import open_executor
 
 

@@ -21,7 +21,7 @@ from results import RECIPE, background, wait_until
 from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.run import dask_cluster, dask_errors
+from nsys_llm.run import dask_cluster as ours
 from nsys_llm.run.executors import Executor, open_executor
 
 pytestmark = pytest.mark.cluster
@@ -111,7 +111,7 @@ def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_p
 
 
 def test_a_scheduler_that_never_speaks_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_cluster, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(ours, "PATIENCE_S", 1.0)
     file = tmp_path / "scheduler.json"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         file.write_text(json.dumps({"address": f"tcp://127.0.0.1:{silent.getsockname()[1]}"}))
@@ -126,7 +126,7 @@ def test_a_scheduler_that_never_speaks_is_given_up(tmp_path, monkeypatch):
 
 @pytest.mark.nightly
 def test_a_scheduler_that_falls_silent_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_errors, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(ours, "PATIENCE_S", 2.0)
     import_module("distributed")
     with on_a_cluster(tmp_path, "1s") as (executor, scheduler):
         scheduler.send_signal(signal.SIGSTOP)

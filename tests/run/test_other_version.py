@@ -13,7 +13,7 @@ from trace_builder import TraceBuilder
 from nsys_llm import __version__
 from nsys_llm.core.errors import UsageError
 from nsys_llm.run.cli import main
-from nsys_llm.run.dask_errors import DaskErrors, refuse_other_versions
+from nsys_llm.run.dask_cluster import DaskErrors, refuse_other_versions
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from trace_builder import TraceBuilder
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.report.perfetto import TracedRank, write_trace
-from nsys_llm.run import perfetto, read_again
+from nsys_llm.run import perfetto
 from nsys_llm.run.perfetto import write_perfetto
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.trace.timeline import RankTimeline
@@ -332,7 +332,7 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     def gone(*_, **__):
         raise ProfileError("rank0: is gone.")
 
-    monkeypatch.setattr(read_again, "open_profile", gone)
+    monkeypatch.setattr(perfetto, "open_profile", gone)
     out = tmp_path / "out"
     ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0] / "rank0.sqlite")
     assert ended.code == 0

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from nsys_llm.numeric.clock_lines import ClockLine
-from nsys_llm.run.rank_axes import Axis, rank_axes
+from nsys_llm.run.perfetto import Axis, rank_axes
 from nsys_llm.trace.identity import Rank, RankKey
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from nsys_llm.core.errors import ProfileError, UsageError
-from nsys_llm.run import read_again
+from nsys_llm.run import perfetto
 from nsys_llm.trace.identity import RankKey
 
 #: Ranks 0 and 2 are processes of one profile, 1 and 3 of another.
@@ -34,14 +34,14 @@ def opened(monkeypatch):
         yield SimpleNamespace(path=Path(path), fingerprint=frozenset())
 
     missing = {}
-    monkeypatch.setattr(read_again, "open_profile", open_profile)
-    monkeypatch.setattr(read_again, "read_trace", lambda report, *_: str(report.path))
-    monkeypatch.setattr(read_again, "select_rank", lambda trace, pid, _: ((trace, pid), (), ()))
+    monkeypatch.setattr(perfetto, "open_profile", open_profile)
+    monkeypatch.setattr(perfetto, "read_trace", lambda report, *_: str(report.path))
+    monkeypatch.setattr(perfetto, "select_rank", lambda trace, pid, _: ((trace, pid), (), ()))
     return paths, missing
 
 
 def seen(look):
-    return list(read_again.read_again(RUN, RANKS, (), look))
+    return list(perfetto.read_again(RUN, RANKS, (), look))
 
 
 def test_each_profile_is_opened_once(opened):

@@ -17,7 +17,7 @@ from effort import over_seeds
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import arrow_table
-from nsys_llm.run import trend_files
+from nsys_llm.run import trend as trends
 from nsys_llm.run.cli import main
 from nsys_llm.run.trend import Band
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
@@ -228,7 +228,7 @@ def test_a_full_disk_leaves_nothing(runs, tmp_path, capsys, monkeypatch, name):
     written = Path.write_text
     monkeypatch.setattr(Path, "write_text", full)
     if name == "trend.parquet":
-        monkeypatch.setattr(trend_files.pq, "write_table", lambda _, path: full(path))
+        monkeypatch.setattr(trends.pq, "write_table", lambda _, path: full(path))
     out = tmp_path / "new" / "out"
     code, _, said = ended(capsys, *folders, "--output", out)
     assert (code, said.count("\n")) == (2, 1)

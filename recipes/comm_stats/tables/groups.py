@@ -105,13 +105,9 @@ class CommGroup:
     """Devices that communicate with each other.
 
     Attributes:
-        number: From 0, in the order of devices.
-        owners: Its devices.
         rows: Which of its collectives, by the numbers of its sequences in
             `MatchedCollectives.sequences`.
-        comm: Id of its communicator; None where it is not known.
-        axis: Of parallelism; None where it is not known.
-        candidates: Axes that it may be of.
+        comm: Id of its communicator; None where it is not known, like the axis of parallelism.
     """
 
     number: int

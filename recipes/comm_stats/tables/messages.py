@@ -180,12 +180,7 @@ def twin_columns(
     frame: pd.DataFrame,
     messages: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Return columns of `groups`: transfer, and beside whose it takes how many times as long.
-
-    Args:
-        frame: What is known of each collective, see `collective_frame`.
-        messages: Rows of `message_sizes`.
-    """
+    """Return columns of `groups`: transfer, and beside whose it takes how many times as long."""
     compared = _compared(_medians(frame), {it.number: _family(job, it) for it in groups})
     sums = compared.groupby("group")[["own_ns", "usual_ns"]].sum()
     times = (sums["own_ns"] / sums["usual_ns"]).where(sums["usual_ns"] > 0).dropna().to_dict()

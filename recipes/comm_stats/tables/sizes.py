@@ -222,11 +222,7 @@ def of_group_gb_s(
 
 
 def most_gb_s(job: CommJob, owners: Sequence[int], link_gb_s: float | None) -> float:
-    """Return more than any link of some devices carries, whatever the machine.
-
-    Args:
-        link_gb_s: What the user says that a link carries.
-    """
+    """Return more than any link of some devices carries, whatever the machine."""
     peaks = [_of_gpu_gb_s(name) for some in _gpus(job, owners) for name in some] or [None]
     limits = [_NONE_GB_S if peak is None else peak * MOST_PCT / 100 for peak in peaks]
     return max(*limits, (link_gb_s or 0.0) * MOST_PCT / 100)

@@ -10,13 +10,7 @@ from typing import Any, Final
 
 from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.findings import (
-    CAPTURE,
-    UNRECORDED_WORK,
-    Evidence,
-    Finding,
-    evidence_of,
-)
+from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding, evidence_of
 from nsys_llm.report.price import price_of, price_words
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN

@@ -66,17 +66,19 @@ def screen(tables: Tables) -> Screen | None:
     trust, little = _trust(tables), [little_work(tables)]
     if trust.lower().startswith(little[0].lower()):  # stands below, or is nothing
         little = []
-    little = [*_unrecorded_steps(first, _unit(first)), *filter(None, little)]
+    unit, last = _unit(first), max(first, key=lambda gpu: gpu["unrecorded_n"] or 0)
+    if last["unrecorded_n"]:  # steps whose work left no row
+        lost = f"{last['unrecorded_n']} of {counted(last['every_step_n'], unit)} not recorded"
+        little.insert(0, lost)
     if segments := _segments(tables, len(gpus)):
         facts.insert(1, segments)
     if names:
         every = f"{_gpus(gpus)} in {len(names)} groups"
         steps = facts[2 + bool(segments) :]
         facts = [f"{every}; {names[0]}: {steps[0]}", *steps[1:]] if steps else [every]
-    words, ranks = ", ".join([*facts, *little]), None
-    if names:
-        ranks = frozenset(int(row["rank"]) for row in first)
-    by_step, whole = step_ns is not None, f"a {_unit(first)}"
+    words = ", ".join([*facts, *filter(None, little)])
+    ranks = frozenset(int(row["rank"]) for row in first) if names else None
+    by_step, whole = step_ns is not None, f"a {unit}"
     if step_ns is None:
         step_ns, whole = float(max(row["span_ns"] for row in first)), "of one GPU"
     elif left := step_share(tables["wall"], {int(row["rank"]) for row in first}):
@@ -137,26 +139,22 @@ def _gpus(gpus: Sequence[Record]) -> str:
 def _facts(tables: Tables, gpus: Sequence[Record]) -> tuple[list[str], float | None]:
     """Return the facts of a group: GPUs, their time, steps; and its mean step, if one tells."""
     spans = [int(row["span_ns"]) for row in gpus]
-    facts = [_gpus(gpus), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
+    least, most = (format_ns(ns) for ns in (min(spans), max(spans)))
+    if least.split()[-1] == most.split()[-1]:
+        least = least.split()[0]
+    span = most if least == most.split()[0] else f"{least} to {most}"
+    facts = [_gpus(gpus), f"{span}{' each' * (len(gpus) > 1)}"]
     step_ns, unit = mean_step_ns(gpus), _unit(gpus)
     uneven = _uneven_steps(tables, gpus, unit)
     if step_ns is None or uneven:
         return [*facts, *(uneven or _few_steps(gpus, unit))], None
     scale = Scale.of(step_ns)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
-    least, most = min(counts), max(counts)
+    least_n, most_n = min(counts), max(counts)
     # The last replay has no next launch to end it: there is one more of them than are full.
-    words = counted(most, f"full {unit}" if unit == GRAPH else unit)
-    steps = words if least == most else f"{least} to {words}"
+    words = counted(most_n, f"full {unit}" if unit == GRAPH else unit)
+    steps = words if least_n == most_n else f"{least_n} to {words}"
     return [*facts, steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"], step_ns
-
-
-def _unrecorded_steps(gpus: Sequence[Record], unit: str) -> list[str]:
-    """Return how many steps launched work that left no row, on the GPU with most of them."""
-    row = max(gpus, key=lambda gpu: gpu["unrecorded_n"] or 0)
-    if not row["unrecorded_n"]:
-        return []
-    return [f"{row['unrecorded_n']} of {counted(row['every_step_n'], unit)} not recorded"]
 
 
 def unmatched_line(tables: Tables) -> tuple[str, ...]:
@@ -198,7 +196,10 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
     longer_ns = row["longer_step_ns"] - row["usual_step_ns"]
-    events = _events(tables, longer_ns)
+    # For which alone steps are so much longer.
+    firsts = (first for first, *_ in grouped(records(tables["when"]), "finding").values())
+    events = [row for row in firsts if row["kind"] in ("once", "times", "every")]
+    events = [row for row in events if 2 * row["excess_ns"] >= longer_ns * row["events_n"]]
     told_n = min(sum(event["steps_n"] for event in events), longer_n)
     usual = f"{counted(steps_n - longer_n + told_n, unit)} of {format_ns(row['usual_step_ns'])}"
     said = [_event_words(event, unit) for event in events]
@@ -212,25 +213,11 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
 
 
-def _events(tables: Tables, longer_ns: float) -> list[Record]:
-    """Return the events for which steps are so much longer, as the table `when` has them."""
-    rows = [first for first, *_ in grouped(records(tables["when"]), "finding").values()]
-    events = [row for row in rows if row["kind"] in ("once", "times", "every")]
-    return [row for row in events if 2 * row["excess_ns"] >= longer_ns * row["events_n"]]
-
-
 def _event_words(event: Record, unit: str) -> str:
     each_n, each = event["events_n"], format_ns(event["excess_ns"] / event["events_n"])
     if each_n > 1:
         return f"{each_n} pauses of {each}"
     return f"one pause of {each} in {unit} {event['first_step']}"
-
-
-def _range_ns(spans: Sequence[int]) -> str:
-    least, most = format_ns(min(spans)), format_ns(max(spans))
-    if least.split()[-1] == most.split()[-1]:
-        least = least.split()[0]
-    return most if least == most.split()[0] else f"{least} to {most}"
 
 
 def _trust(tables: Tables) -> str:

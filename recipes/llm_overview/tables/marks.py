@@ -35,6 +35,8 @@ _STATES: Final[Mapping[str, frozenset[str]]] = {
     "schedule": frozenset({BUBBLE}),
     "experts": frozenset({EXPERTS}),
 }
+#: Of kernels by their detail, which else is the state.
+_OF_KERNELS: Final = {"pointwise": POINTWISE, "conversions": frozenset({"memory"})}
 
 
 @dataclass(frozen=True)
@@ -77,36 +79,33 @@ def marks_of(
                 if key in lost:
                     marks.append(Mark(row, gpu, begin_ns, begin_ns + view.length_ns, 1))
             continue
-        there = [item for item in shown if item[0].rank.number == _rank_of(row)]
+        # On the lane of who gains, in whose clock its window is, or of whom the first blames.
+        blamed = blamed_rank(row) if row["opportunity"] == 1 else None
+        rank = row["rank"] if blamed is None else blamed
+        there = [item for item in shown if item[0].rank.number == rank]
         exact = [item for item in there if item[0].device_id == row["device_id"]]
         for gpu, lane in (exact or there)[:1]:
             begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
-            times = _times(row, lane, begin_ns, begin_ns + view.length_ns)
+            end_ns = begin_ns + view.length_ns
+            times = _times(row, lane, begin_ns, end_ns, is_blamed=blamed is not None)
             marks += [Mark(row, gpu, *stretch) for stretch in times]
     return marks
 
 
-def _rank_of(row: Record) -> int | None:
-    """Return the rank on whose lane an opportunity stands: who gains, or whom the first blames.
-
-    A window is in the clock of who gains.
-    """
-    blamed = blamed_rank(row) if row["opportunity"] == 1 else None
-    return row["rank"] if blamed is None else blamed
-
-
 def _times(
-    row: Record, lane: StepLane | None, begin_ns: int, end_ns: int
+    row: Record, lane: StepLane | None, begin_ns: int, end_ns: int, *, is_blamed: bool
 ) -> list[tuple[int, int, int]]:
     """Return the stretches of one opportunity: begin, end, and how many are joined in each."""
-    blamed = blamed_rank(row) is not None and row["opportunity"] == 1
-    if row["window_start_ns"] is not None and not blamed:
+    if row["window_start_ns"] is not None and not is_blamed:
         low, high = max(row["window_start_ns"], begin_ns), min(row["window_end_ns"], end_ns)
         return [(low, high, 1)] if low < high else []
     if row["opportunity"] > 1:
         return []
-    states = _states(row)
-    if blamed or (lane is not None and not states):
+    states = _STATES.get(row["cause"], frozenset())
+    if row["cause"] == "kernels":
+        detail = row["cause_detail"]
+        states = _OF_KERNELS.get(detail, frozenset({detail}))
+    if is_blamed or (lane is not None and not states):
         return [(begin_ns, end_ns, 1)]
     if lane is None:
         # Which of it the opportunity is about cannot be seen.
@@ -115,14 +114,6 @@ def _times(
     wanted = np.array([state in states for state in lane.states], dtype=bool)
     rows = np.flatnonzero(wanted[segments.state]) if len(segments) else segments.state
     return _joined(segments.start_ns[rows], segments.end_ns[rows])
-
-
-def _states(row: Record) -> frozenset[str]:
-    """Return the states that an opportunity is about; none where that is not known."""
-    if row["cause"] == "kernels":
-        kinds = {"pointwise": POINTWISE, "conversions": frozenset({"memory"})}
-        return kinds.get(row["cause_detail"], frozenset({row["cause_detail"]}))
-    return _STATES.get(row["cause"], frozenset())
 
 
 def _joined(start_ns: IntArray, end_ns: IntArray) -> list[tuple[int, int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from nsys_llm.facts.timeline.segments import NO_NAME, LaneSegments, Pieces, join
 from nsys_llm.facts.timeline.step_lanes import WAITS, KeptRanks, LaneWindow, StepLane
 from nsys_llm.job.job_clock import JobClock
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.numeric.intervals import IntArray, intersect_intervals
+from nsys_llm.numeric.intervals import intersect_intervals
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.part import Results
 from nsys_llm.report.records import Record, Tables, records
@@ -62,7 +62,7 @@ class _Figures:
     not_kept: str
     path: Sequence[Record]
     opportunities: Sequence[Record]
-    lost: frozenset[Lost]
+    lost: Collection[Lost]
 
 
 def timeline(results: Results, tables: Tables, kept: KeptRanks) -> dict[str, pd.DataFrame]:
@@ -85,12 +85,12 @@ def timeline(results: Results, tables: Tables, kept: KeptRanks) -> dict[str, pd.
         not_kept = NO_ROOM if kept.here else BY_WORKER
         when = records(tables["when_steps"])
         lost = {tuple(row[name] for name in LOST_KEY) for row in when if row["excess_ns"] > 0}
-        chosen = gpus, clocks, lanes, not_kept, path, opportunities, frozenset(lost)
+        figures = _Figures(gpus, clocks, lanes, not_kept, path, opportunities, lost)
         if views[0].step is not None and len(parts[_STEPS].tables["job_steps"]) > 1:
             whole = whole_run(tables, ranks, clocks)
             steps = parts[_STEPS].tables["device_steps"]
             rows += run_rows(whole, views, gpus, clocks, steps, tables)
-        rows += [row for view in views for row in _view_rows(_Figures(*chosen), view)]
+        rows += [row for view in views for row in _view_rows(figures, view)]
     return {_TABLE: declared_frame(load_manifest("llm_overview").table(_TABLE), rows)}
 
 
@@ -98,11 +98,17 @@ def _windows(
     gpus: Sequence[GpuLane], views: Sequence[View], clocks: JobClock
 ) -> dict[RankKey, list[LaneWindow]]:
     windows: dict[RankKey, list[LaneWindow]] = {}
+    cells_n = max(min(_MOST_CELLS // len(gpus), _MOST_CELLS_OF_LANE), 1)
     for gpu in gpus:
-        split = clocks.communication(gpu.rank.key, gpu.device_id)
-        windows.setdefault(gpu.rank.key, []).extend(
-            _window(view, gpu, clocks, split, len(gpus)) for view in views
-        )
+        waits = clocks.communication(gpu.rank.key, gpu.device_id)
+        for view in views:
+            start_ns = clocks.own_ns(gpu.rank, view.start_ns)
+            # As long as the view, whatever clocks drift: all lanes of a figure are.
+            here = np.array([[start_ns, start_ns + view.length_ns]])
+            split = {name: intersect_intervals(some, here) for name, some in waits.items()}
+            cell_ns = max(view.length_ns // cells_n, 1)
+            window = (gpu.device_id, start_ns, start_ns + view.length_ns, cell_ns, split)
+            windows.setdefault(gpu.rank.key, []).append(LaneWindow(view.number, *window))
     return windows
 
 
@@ -137,19 +143,6 @@ def _view_rows(figures: _Figures, view: View) -> Iterator[dict[str, Any]]:
         }
 
 
-def _window(
-    view: View, gpu: GpuLane, clocks: JobClock, waits: Mapping[str, IntArray], lanes_n: int
-) -> LaneWindow:
-    start_ns = clocks.own_ns(gpu.rank, view.start_ns)
-    # As long as the view, whatever clocks drift: all lanes of a figure are.
-    end_ns = start_ns + view.length_ns
-    here = np.array([[start_ns, end_ns]])
-    split = {name: intersect_intervals(some, here) for name, some in waits.items()}
-    cells_n = max(min(_MOST_CELLS // lanes_n, _MOST_CELLS_OF_LANE), 1)
-    cell_ns = max(view.length_ns // cells_n, 1)
-    return LaneWindow(view.number, gpu.device_id, start_ns, end_ns, cell_ns, split)
-
-
 def _state_rows(
     view: View, gpu: GpuLane, lane: StepLane, part: str | None = None
 ) -> Iterator[dict[str, Any]]:
@@ -163,11 +156,9 @@ def _segments(
     segments: LaneSegments, states: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
     """Yield begin, end and row of segments, and what each shows: of several states all times."""
-    columns = [segments.start_ns, segments.end_ns, segments.row, segments.state]
-    columns += [segments.name, segments.pieces_n, segments.time_ns]
-    for start_ns, end_ns, row, state, name, pieces_n, time_ns in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
+    of = ("start_ns", "end_ns", "row", "state", "name", "pieces_n", "time_ns")
+    columns = (getattr(segments, name).tolist() for name in of)
+    for start_ns, end_ns, row, state, name, pieces_n, time_ns in zip(*columns, strict=True):
         times = {of: ns for of, ns in zip(states, time_ns, strict=True) if ns}
         ordered = dict(sorted(times.items(), key=lambda item: -item[1]))
         shows = {
@@ -212,18 +203,15 @@ def _path_segments(
     states = (*sorted({row["class"] for _, row in steps}),)
     names = (*sorted({row["activity"] for _, row in steps}),)
     places = {name: place for place, name in enumerate(names)}
-    codes = [
-        (
-            row["start_ns"],
-            row["end_ns"],
-            row["duration_ns"],
-            states.index(row["class"]),
-            places[row["activity"]],
-            2 * lane + (row["device_id"] is None),
+    start_ns, end_ns, length_ns, state, name, line = (
+        np.array(codes, dtype=np.int64)
+        for codes in (
+            *([row[of] for _, row in steps] for of in ("start_ns", "end_ns", "duration_ns")),
+            [states.index(row["class"]) for _, row in steps],
+            [places[row["activity"]] for _, row in steps],
+            [2 * lane + (row["device_id"] is None) for lane, row in steps],
         )
-        for lane, row in steps
-    ]
-    start_ns, end_ns, length_ns, state, name, line = np.array(codes, dtype=np.int64).T
+    )
     parts = np.column_stack((np.arange(len(steps)), state, length_ns))
     pieces = Pieces(start_ns, end_ns, name, parts, line)
     cell_ns = max(view.length_ns // _MOST_CELLS_OF_LANE, 1)

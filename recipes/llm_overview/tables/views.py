@@ -95,16 +95,20 @@ def chosen_gpus(
 ) -> list[GpuLane]:
     """Return the GPUs that are shown, in order: of too many those that matter, then some of all.
 
-    First those that findings are about, in the order of findings; then the first one, the one that
-    computes longest and the middle one to compare it with; then, on up to half of the lanes, those
-    of the critical path.
+    First those that findings gain on, and those of ranks that they blame, in their order; then the
+    first one, the one that computes longest and the middle one to compare it with; then, on up to
+    half of the lanes, those of the critical path.
     """
     if len(gpus) <= MOST_LANES:
         return list(gpus)
     by_rank: dict[int | None, list[int]] = {}
     for place, gpu in enumerate(gpus):
         by_rank.setdefault(gpu.rank.number, []).append(place)
-    wanted = [place for row in opportunities for place in _places_of(row, gpus, by_rank)]
+    wanted = []
+    for row in opportunities:
+        gains, blamed = by_rank.get(row["rank"], []), blamed_rank(row)
+        exact = [place for place in gains if gpus[place].device_id == row["device_id"]]
+        wanted += [*(exact or gains), *(() if blamed is None else by_rank.get(blamed, ()))]
     by_compute = sorted(range(len(gpus)), key=lambda place: gpus[place].compute_ns)
     wanted += [0, by_compute[-1], by_compute[len(gpus) // 2]]
     wanted = list(dict.fromkeys(wanted))[:MOST_LANES]
@@ -115,16 +119,6 @@ def chosen_gpus(
     left_n = MOST_LANES - len(set(wanted))
     spread = [others[index * len(others) // left_n] for index in range(left_n)]
     return [gpus[place] for place in sorted({*wanted, *spread})]
-
-
-def _places_of(
-    row: Record, gpus: Sequence[GpuLane], by_rank: Mapping[int | None, Sequence[int]]
-) -> list[int]:
-    """Return the GPU that an opportunity gains on, and those of the rank that it blames."""
-    gains = by_rank.get(row["rank"], ())
-    exact = [place for place in gains if gpus[place].device_id == row["device_id"]]
-    blamed = blamed_rank(row)
-    return [*(exact or gains), *(() if blamed is None else by_rank.get(blamed, ()))]
 
 
 def job_clock(results: Results) -> JobClock:
@@ -156,10 +150,11 @@ def views_of(
     if first is not None:
         also = named.pop(first["step"], ("", "First finding", first))
         named = {first["step"]: also, **named}
-    return [
-        _view(number, f"{words}: {unit} {row['step']} of {len(steps)}", which, row)
-        for number, (which, words, row) in enumerate(named.values(), 1)
-    ]
+    views = []
+    for number, (which, words, row) in enumerate(named.values(), 1):
+        shows = f"{words}: {unit} {row['step']} of {len(steps)}, {format_ns(row['wall_ns'])}"
+        views.append(View(number, shows, which, row["step"], row["start_ns"], row["end_ns"]))
+    return views
 
 
 def step_unit(tables: Tables) -> str:
@@ -171,11 +166,6 @@ def step_unit(tables: Tables) -> str:
 def blamed_rank(row: Record) -> int | None:
     """Return the rank that an opportunity blames; None where it blames something else."""
     return row["cause_rank"] if row["cause"] == "rank" else None
-
-
-def _view(number: int, words: str, which: str, step: Record) -> View:
-    shows = f"{words}, {format_ns(step['wall_ns'])}"
-    return View(number, shows, which, step["step"], step["start_ns"], step["end_ns"])
 
 
 def _step_of_first(

@@ -31,23 +31,17 @@ def answer(tables: Tables) -> str:
     unit = step_unit(tables) if tables["rank_edges"]["step_unit"].notna().any() else None
     top = classes[(classes["scope"] == "job") & classes["detail"].isna()]
     top = top.sort_values("mean_ns", ascending=False, kind="stable").head(_TOP)
-    parts = [
-        f"{quoted(row['class'])} {format_percent(row['share_pct'])}"
-        for row in top.to_dict("records")
-    ]
+    parts = [f"{quoted(row['class'])} {format_percent(row['share_pct'])}" for row in records(top)]
     certain = 100.0 * int(ours["certain_ns"].sum()) / max(int(ours["wall_ns"].sum()), 1)
+    takes = f"No steps were found: the run takes {format_ns(round(mean_ns))}"
+    if unit is not None:
+        steps_n = counted(len(ours), unit)
+        takes = f"A {unit} takes {format_ns(round(mean_ns))} on average ({steps_n})"
     reported = (
-        f"{_takes(unit, mean_ns, len(ours))}{_on_one(tables, mean_ns)}; on its critical path: "
+        f"{takes}{_on_one(tables, mean_ns)}; on its critical path: "
         f"{', '.join(parts)}; {format_percent(certain)} of it is certain."
     )
     return f"{reported} {first_words(tables, unit or 'run')}".rstrip()
-
-
-def _takes(unit: str | None, mean_ns: float, steps_n: int) -> str:
-    """Return how long a step takes; without steps, the run."""
-    if unit is None:
-        return f"No steps were found: the run takes {format_ns(round(mean_ns))}"
-    return f"A {unit} takes {format_ns(round(mean_ns))} on average ({counted(steps_n, unit)})"
 
 
 def _on_one(tables: Tables, mean_ns: float) -> str:
@@ -58,9 +52,8 @@ def _on_one(tables: Tables, mean_ns: float) -> str:
     steps = tables["device_steps"]
     windows = steps.loc[steps["mark"] == "", "window_ns"]
     alone = format_ns(round(float(windows.mean()))) if len(windows) else ""
-    if steps[["rank", "device_id"]].drop_duplicates().shape[0] < 2:
-        return ""
-    if alone in ("", format_ns(round(mean_ns))):
+    gpus_n = len(steps[["rank", "device_id"]].drop_duplicates())
+    if gpus_n < 2 or alone in ("", format_ns(round(mean_ns))):
         return ""
     return f" until its last GPU is done, {alone} on a single GPU"
 
@@ -91,14 +84,12 @@ def _overlapping(tables: Tables) -> list[str]:
     whole = classes[(classes["scope"] == "job") & classes["detail"].isna()]
     means = {row["class"]: row["mean_ns"] for row in records(whole)}
     rows = records(changes[changes["change"] == "class"])
-    apart = [
-        row
-        for row in rows
-        if 100 * abs(row["path_ns"] - means.get(row["name"], 0.0)) > _SAME_PCT * row["wall_ns"]
-    ]
+    by_ns = [abs(row["path_ns"] - means.get(row["name"], 0.0)) for row in rows]
+    pairs = zip(by_ns, rows, strict=True)
+    apart = [(ns, row) for ns, row in pairs if 100 * ns > _SAME_PCT * row["wall_ns"]]
     if not apart:
         return []
-    row = max(apart, key=lambda row: abs(row["path_ns"] - means.get(row["name"], 0.0)))
+    row = max(apart, key=lambda pair: pair[0])[1]
     unit = step_unit(tables)
     return [
         f"{unit.capitalize()}s overlap: {quoted(row['name'])} takes {format_ns(row['path_ns'])} a "

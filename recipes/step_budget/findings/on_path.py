@@ -1,29 +1,37 @@
-"""Findings on what the critical path is made of, and on waits. Made from finished tables alone."""
+"""Findings on what the critical path is made of: whose host time, behind which waits, copies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any, Final
 
+from nsys_llm.critical_path.path.classes import CLASS_NAMES, HOST_NO_CUDA
 from nsys_llm.report.causes import Cause, Change
-from nsys_llm.report.findings import Finding, cells, claim
+from nsys_llm.report.findings import Evidence, Finding, cells, claim
+from nsys_llm.report.host_words import Waited
 from nsys_llm.report.prices.replays import is_once
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of
+from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
+from nsys_llm.trace.steps import CUDA_CALL
+from nsys_llm.view.text import quoted, ranks_words
 
 from ..tables.tabulation import CLOCKS_APART
-from .host_time import host_time
 from .texts import CERTAIN_PCT, RULES
-from .when import when_findings
+from .when import when_findings, window_of_steps
 
 _REPEATED: Final = ("repeated_copies_n", "repeated_bytes")
 _WHICH: Final = ("change", "name")
+#: A rank is named if it has so much of the time; ours.
+_LEAST_SHARE: Final = 0.6
+_NO_CUDA: Final = CLASS_NAMES[HOST_NO_CUDA]
 #: Rules of classes of time on the path.
 _PATH_RULES: Final = {"transfer": "path_transfer", "copy": "path_copies"}
 
@@ -87,15 +95,6 @@ class Budget:
         gains = rows.loc[rows["change"] == change, "gain_ns"].dropna()
         return float(gains.iloc[0]) if len(gains) else None
 
-    def window(self, gpu: Gpu, step: int | None) -> tuple[int, int] | None:
-        """Return a step of the job on a GPU, in the clock of its profile."""
-        steps = self.tables["device_steps"]
-        rows = steps[(steps["rank"] == gpu[0]) & (steps["device_id"] == gpu[1])]
-        rows = rows[rows["job_step"] == step] if step is not None else rows.head(0)
-        if rows.empty:
-            return None
-        return int(rows["start_ns"].iloc[0]), int(rows["end_ns"].iloc[0])
-
 
 def step_unit(tables: Tables) -> str:
     """Return what a step of the job is; without steps, the run is one."""
@@ -111,11 +110,13 @@ def findings(tables: Tables) -> list[Finding]:
         return [RULES["clocks_apart"].finding(evidence=(ranks_n,)), *rank_findings(tables)]
     if not budget.ceilings or not budget.steps_n:
         return []
+    kinds = [row["name"].removeprefix("memcpy ") for row in budget.rows("copy")]
+    copies = Change("copies", next(iter(kinds), None))
     return [
         *_host(budget),
         *_waits(budget),
         *_of_class(budget, "transfer", Cause("transfer"), Change("transfer")),
-        *_copies(budget),
+        *_of_class(budget, "copy", Cause("copies"), copies),
         *rank_findings(tables),
         *when_findings(tables),
         *_repeated(budget),
@@ -146,17 +147,15 @@ def _host(budget: Budget) -> list[Finding]:
     row = next((row for row in rows if row["name"] == "launch_api"), rows[0]) if case else rows[0]
     cause = _late_host(budget, gpu)
     gain_ns = budget.replayed_ns("host=0") or idle_ns / budget.steps_n
-    fields, evidence = host_time(budget.tables, cause.rank, gain_ns, once=budget.once(row))
+    fields, evidence = _host_time(budget.tables, cause.rank, gain_ns, once=budget.once(row))
+    idle, *_ = share_of(budget.tables, gpu, "host_idle_ns", IDLE, *HOST_CAUSES)
     return [
         RULES["path_host"].finding(
             case=case,
             cause=cause,
             change=Change("host", worst_pct=budget.worst_pct(row)),
             fields={**fields, "unit": budget.unit, "each": budget.each(row)},
-            evidence=(
-                *evidence,
-                share_of(budget.tables, gpu, "host_idle_ns", IDLE, *HOST_CAUSES)[0],
-            ),
+            evidence=(*evidence, idle),
             **_place(budget, gpu, row),
         )
     ]
@@ -170,7 +169,7 @@ def _waits(budget: Budget) -> list[Finding]:
     for row in budget.rows("wait"):
         gain_ns = budget.replayed_ns(f"wait:{row['name']}")
         once = budget.once(row)
-        fields, evidence = host_time(budget.tables, late, gain_ns, row["name"], once=once)
+        fields, evidence = _host_time(budget.tables, late, gain_ns, row["name"], once=once)
         reported.append(
             RULES["path_waits"].finding(
                 cause=Cause("wait", detail=row["name"]),
@@ -184,9 +183,87 @@ def _waits(budget: Budget) -> list[Finding]:
     return reported
 
 
-def _copies(budget: Budget) -> list[Finding]:
-    kinds = [row["name"].removeprefix("memcpy ") for row in budget.rows("copy")]
-    return _of_class(budget, "copy", Cause("copies"), Change("copies", next(iter(kinds), None)))
+def _host_time(
+    tables: Tables,
+    late: int | None,
+    gain_ns: float | None,
+    behind: str | None = None,
+    *,
+    once: bool = False,
+) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
+    """Return words on the time of hosts on the path, a late rank's where that has most, and cells.
+
+    Args:
+        gain_ns: What it may gain a step; None where nobody knows. A place that holds half of both
+            is named in the title.
+        behind: API function of the wait that it lies behind, with devices that idle; None: all.
+        once: Whether one step has nearly all of it: all times are then of the run, not of a step.
+
+    Returns:
+        Fields of the templates; and their numbers: `path_ns`, all of it a step, `most_ns`, the part
+        in the place with most of it, and `shown_ns`, that of the two which the title has.
+    """
+    states, column = tables["host_states"], "time_ns" if behind is None else "idle_ns"
+    states = states if behind is None else states[states["behind"] == behind]
+    ranks = _ranks(states.groupby("rank")[column].sum().to_dict(), late)
+    where: dict[str, Any] = {"rank": ranks if len(ranks) > 1 else ranks[0]}
+    where |= {} if behind is None else {"behind": behind}
+    counted = claim(tables, "steps_n", "host_states", "steps_n", "cell")
+    steps, times = (None, counted.value) if once else (counted, 1)
+    of = partial(claim, tables)
+    path = of("path_ns", "host_states", column, "sum", steps, **where)
+    rows = Waited(records(states[states["rank"].isin(ranks)]), (), tuple(where.items()))
+    chosen = _largest(rows, column)
+    (*_, key), (*_, name) = chosen.keys(), chosen.values()
+    most = of("most_ns", "host_states", column, "sum", steps, **where, **chosen)
+    there = reduce(lambda some, column: some.where(column, chosen[column]), chosen, rows)
+    said = there.said if key == "range" else ""
+    place = rows.where_words(name)
+    fields: dict[str, Any] = {"whose": _whose(tables, ranks, late, behind), "place": place + said}
+    limit_ns = 0.5 * max(path.value, times * (gain_ns or 0.0))
+    if most.value < limit_ns:
+        fields |= {"where": " on the critical path", "host_advice": advice_on(call=behind)}
+        return fields, (path, most, replace(path, name="shown_ns"), *there.evidence)
+    shown, state, function = replace(most, name="shown_ns"), *there.doing[:2]
+    fields["where"] = place + said
+    if said and function is not None:  # named in the title if it holds half by itself
+        doing = {**chosen, "state": state, "detail": function}
+        inner = of("shown_ns", "host_states", column, "sum", steps, **where, **doing)
+        is_named = inner.value >= limit_ns
+        shown = inner if is_named else shown
+        fields["where"] = f" in {quoted(function)}{place}" if is_named else place
+    call = name if key == "detail" else behind
+    fields["host_advice"] = there.advice or advice_on(range=name, call=call)
+    return fields, (path, most, shown, *there.evidence)
+
+
+def _ranks(times_ns: Mapping[Any, int], late: int | None) -> tuple[int, ...]:
+    """Return the late rank where it has most of some time, else all, the largest first."""
+    ranks = sorted((rank for rank, ns in times_ns.items() if ns), key=lambda rank: -times_ns[rank])
+    if late is not None and times_ns.get(late, 0) >= _LEAST_SHARE * sum(times_ns.values()):
+        return (late,)
+    return tuple(ranks)
+
+
+def _whose(tables: Tables, ranks: tuple[int, ...], late: int | None, behind: str | None) -> str:
+    """Return whose host it is, as a title begins; no rank that is like others is named alone."""
+    if ranks == (late,) or (behind is None and tables["wall"]["rank"].nunique() == 1):
+        return f"Rank {ranks[0]}'s host"
+    if behind is not None or len(ranks) == 1:
+        return "Host"
+    return f"Hosts of {ranks_words(ranks)}"
+
+
+def _largest(rows: Waited, column: str) -> dict[str, str | None]:
+    """Return what chooses the rows of the range or call with most of some time, its name last."""
+    sums = Counter[tuple[str, str | None]]({("range", None): 0})
+    for row in rows.states:
+        key = "range" if row["cause"] == _NO_CUDA else "detail"
+        # The way to the GPU, and the profiler, are no place.
+        if key == "range" or row["detail"] is not None:
+            sums[key, row[key]] += row[column]
+    (key, name), _ = max(sums.items(), key=lambda item: (item[1], str(item[0])))
+    return {**({"cause": _NO_CUDA} if key == "range" else {"state": CUDA_CALL}), key: name}
 
 
 def _of_class(budget: Budget, name: str, cause: Cause, change: Change) -> list[Finding]:
@@ -204,11 +281,12 @@ def _of_class(budget: Budget, name: str, cause: Cause, change: Change) -> list[F
 
 
 def _place(budget: Budget, gpu: Gpu, row: Record) -> dict[str, Any]:
+    step = row["worst_step"]
     return {
         "ranks": (gpu[0],),
         "rank": gpu[0],
         "device_id": gpu[1],
-        "window_ns": budget.window(gpu, row["worst_step"]),
+        "window_ns": None if step is None else window_of_steps(budget.tables, gpu, step, step),
         "impact_ns": round(row["path_ns"] * budget.steps_n),
     }
 

@@ -40,8 +40,10 @@ def when_findings(tables: Tables) -> list[Finding]:
 
 
 def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
-    gpu = _gpu(row, parts)
-    of = partial(claim, tables)
+    # On the GPU that has most of it.
+    most = max(parts, key=lambda part: (part["excess_ns"], -part["rank"])) if parts else row
+    gpu = most["rank"], most["device_id"]
+    steps, of = _steps(row), partial(claim, tables)
     span, rule = span_of(tables, gpu), RULES[_ABOUT[row["about"]][0]]
     of_gpu = "pattern", "rank", "device_id"
     key: tuple[str, ...] = of_gpu if row["rank"] is not None else ("pattern", "ranks", "of_job")
@@ -57,11 +59,8 @@ def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
         case = "common"
     elif row["sharing"] == "after":
         case = "after"
-        first, last = parts[0], parts[-1]
-        evidence += [
-            *cells("when", first, ("pattern", "rank", "device_id"), ("first_step", "last_step")),
-            *cells("when", last, ("pattern", "rank", "device_id"), ("first_step", "last_step")),
-        ]
+        for part in (parts[0], parts[-1]):
+            evidence += cells("when", part, of_gpu, ("first_step", "last_step"))
     if case == "turns":
         ranks = tuple(part["rank"] for part in parts)
         of_parts = {"pattern": row["pattern"], "rank": ranks}
@@ -78,22 +77,13 @@ def _finding(tables: Tables, row: Record, parts: list[Record]) -> Finding:
         ranks=() if row["all_ranks"] else tuple(int(rank) for rank in row["ranks"].split(", ")),
         rank=gpu[0],
         device_id=gpu[1],
-        window_ns=_window(tables, row, gpu),
-        steps=_steps(row),
+        window_ns=window_of_steps(tables, gpu, *steps),
+        steps=steps,
         impact_ns=row["excess_ns"],
     )
-    advice = row["cause"] and _advice(row)
+    cause, place = row["cause"], row["place"] or row["cause"]
+    advice = cause and advice_on(pause=cause, sharing=row["sharing"], range=place)
     return replace(said, recommendation=advice) if advice else said
-
-
-def _advice(row: Record) -> str | None:
-    return advice_on(pause=row["cause"], sharing=row["sharing"], range=row["place"] or row["cause"])
-
-
-def _gpu(row: Record, parts: list[Record]) -> Gpu:
-    """Return the GPU that has most of it."""
-    most = max(parts, key=lambda part: (part["excess_ns"], -part["rank"])) if parts else row
-    return most["rank"], most["device_id"]
 
 
 def _steps(row: Record) -> tuple[int, int]:
@@ -103,9 +93,9 @@ def _steps(row: Record) -> tuple[int, int]:
     return row["first_step"], row["last_step"]
 
 
-def _window(tables: Tables, row: Record, gpu: Gpu) -> tuple[int, int] | None:
+def window_of_steps(tables: Tables, gpu: Gpu, first: int, last: int) -> tuple[int, int] | None:
+    """Return steps of the job on a GPU, in the clock of its profile."""
     steps = tables["device_steps"]
-    first, last = _steps(row)
     steps = steps[(steps["rank"] == gpu[0]) & (steps["device_id"] == gpu[1])]
     steps = steps[steps["job_step"].between(first, last)]
     return (int(steps["start_ns"].min()), int(steps["end_ns"].max())) if len(steps) else None

@@ -35,22 +35,19 @@ def ceiling_rows(paths: JobPaths) -> list[dict[str, Any]]:
     counted = paths.job.counted
     if not counted.size or not int(paths.wall_ns[counted].sum()):
         return []
-    rows: list[dict[str, Any]] = []
-    for change, sums in _changes(paths):
-        for name, (time_ns, certain_ns) in sums.items():
-            if int(time_ns[-1]) or int(time_ns[counted].sum()):
-                rows.append(_row(paths, counted, change, name, time_ns, certain_ns))
+    rows = [
+        _row(paths, change, name, time_ns, certain_ns)
+        for change, sums in _changes(paths).items()
+        for name, (time_ns, certain_ns) in sums.items()
+        if int(time_ns[-1]) or int(time_ns[counted].sum())
+    ]
     return sorted(rows, key=lambda row: (-row["path_ns"], row["change"], row["name"]))
 
 
 def _row(
-    paths: JobPaths,
-    counted: IntArray,
-    change: str,
-    name: str,
-    time_ns: IntArray,
-    certain_ns: IntArray,
+    paths: JobPaths, change: str, name: str, time_ns: IntArray, certain_ns: IntArray
 ) -> dict[str, Any]:
+    counted = paths.job.counted
     steps_n, values = counted.size, time_ns[counted]
     wall_ns = int(paths.job.edge_ns[counted[-1] + 1] - paths.job.edge_ns[counted[0]])
     path_ns, worst = int(time_ns[-1]), int(values.argmax())
@@ -74,36 +71,22 @@ def _row(
     }
 
 
-def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
+def _changes(paths: JobPaths) -> dict[str, Sums]:
     charged, charges = paths.charged, paths.charged.charges
-    kinds = [CLASS_NAMES[charge.kind] for charge in charges]
-    rules = rules_for({charge.detail for charge in charges if charge.kind == COMPUTE})
-    keys: list[tuple[str, Sequence[str | None]]] = [
-        ("class", [None if kind in _NOBODYS else kind for kind in kinds]),
-        (
-            "category",
-            [
-                rules.classify(charge.detail).category if charge.kind == COMPUTE else None
-                for charge in charges
-            ],
-        ),
-        ("kernel", [charge.detail if charge.kind == COMPUTE else None for charge in charges]),
-        ("copy", [charge.detail if charge.kind == COPY else None for charge in charges]),
-        (
-            "api",
-            [
-                charge.detail if kind in _CALLS else None
-                for charge, kind in zip(charges, kinds, strict=True)
-            ],
-        ),
-        (
-            "range",
-            [charge.detail or None if charge.kind == HOST_NO_CUDA else None for charge in charges],
-        ),
-    ]
-    changes = [(change, charged.by_charge.by_key(by_charge)) for change, by_charge in keys]
+    kinds = [CLASS_NAMES[of.kind] for of in charges]
+    rules = rules_for({of.detail for of in charges if of.kind == COMPUTE})
+    keys: dict[str, Sequence[str | None]] = {
+        "class": [None if kind in _NOBODYS else kind for kind in kinds],
+        "category": [
+            rules.classify(of.detail).category if of.kind == COMPUTE else None for of in charges
+        ],
+        "kernel": [of.detail if of.kind == COMPUTE else None for of in charges],
+        "copy": [of.detail if of.kind == COPY else None for of in charges],
+        "api": [of.detail if CLASS_NAMES[of.kind] in _CALLS else None for of in charges],
+        "range": [of.detail or None if of.kind == HOST_NO_CUDA else None for of in charges],
+    }
+    changes = {change: charged.by_charge.by_key(by_charge) for change, by_charge in keys.items()}
     if len(paths.rows) > 1:
-        labels = [rank.file for rank, _ in paths.rows]
-        changes.append(("rank", charged.by_rank.by_key(labels)))
-    changes.append((WAIT, charged.behind_waits.by_key(charged.waits)))
+        changes["rank"] = charged.by_rank.by_key([rank.file for rank, _ in paths.rows])
+    changes[WAIT] = charged.behind_waits.by_key(charged.waits)
     return changes

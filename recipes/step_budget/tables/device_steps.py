@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.critical_path.job.meetings import Job, Meetings
 from nsys_llm.critical_path.path import classes
 from nsys_llm.critical_path.rank.rank import BudgetRows, DeviceBudget, RankBudget
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, percent, rank_columns
+from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 from nsys_llm.trace.identity import Rank
+
+_RUNGS: Final = (
+    *("busy_compute_ns", "busy_communication_ns", "busy_copy_ns", "overhead_ns", "idle_ns"),
+)
 
 
 @dataclass(frozen=True)
@@ -43,17 +47,15 @@ class DividedSteps:
 
 def device_steps(rows: BudgetRows, meetings: Meetings, job: Job | None) -> list[DividedSteps]:
     """Return the steps of every device of every rank, in order."""
-    return [
-        DividedSteps(
-            place,
-            rank,
-            device,
-            _marks(place, budget, device, job),
-            *_divided(place, budget, device, meetings),
-        )
-        for place, (rank, budget) in enumerate(rows)
-        for device in budget.devices
-    ]
+    steps = []
+    for place, (rank, budget) in enumerate(rows):
+        for device in budget.devices:
+            mark, times = (
+                _marks(place, budget, device, job),
+                _divided(place, budget, device, meetings),
+            )
+            steps.append(DividedSteps(place, rank, device, mark, *times))
+    return steps
 
 
 def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
@@ -61,7 +63,7 @@ def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
     sizes = [len(step.mark) for step in steps]
     edges = [step.device.edge_ns for step in steps]
     window_ns = joined([np.diff(edge) for edge in edges])
-    rungs = _stacked([step.device.rungs_ns for step in steps], 5)
+    rungs = _stacked([step.device.rungs_ns for step in steps], len(_RUNGS))
     time_ns = _stacked([step.time_ns for step in steps], len(classes.CLASS_NAMES))
     certain_ns = _stacked([step.certain_ns for step in steps], len(classes.CLASS_NAMES)).sum(axis=1)
     return {
@@ -73,11 +75,7 @@ def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
         "start_ns": joined([edge[:-1] for edge in edges]),
         "end_ns": joined([edge[1:] for edge in edges]),
         "window_ns": window_ns,
-        "busy_compute_ns": rungs[:, 0],
-        "busy_communication_ns": rungs[:, 1],
-        "busy_copy_ns": rungs[:, 2],
-        "overhead_ns": rungs[:, 3],
-        "idle_ns": rungs[:, 4],
+        **{name: rungs[:, code] for code, name in enumerate(_RUNGS)},
         "no_work_ns": joined([step.device.no_work_ns for step in steps]),
         **{f"{name}_ns": time_ns[:, code] for code, name in enumerate(classes.CLASS_NAMES)},
         "certain_ns": certain_ns,
@@ -87,15 +85,14 @@ def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
 
 def _of_job(steps: list[DividedSteps], sizes: list[int], job: Job | None) -> Any:
     """Return the step of the job that each step of a device is; null where it is none."""
-    numbers: list[int | None] = []
+    numbers = []
     for device, n in zip(steps, sizes, strict=True):
-        device_numbers: list[int | None] = [None] * n
+        own = np.full(n, NULL_INT)
         if job is not None:
-            for k, step in enumerate(job.step[device.place].tolist()):
-                if step >= 0:
-                    device_numbers[step] = k
-        numbers += device_numbers
-    return pd.array(numbers, dtype="Int64")
+            there = np.flatnonzero(job.step[device.place] >= 0)
+            own[job.step[device.place, there]] = there
+        numbers.append(own)
+    return nullable(joined(numbers))
 
 
 def _marks(

@@ -27,6 +27,7 @@ from nsys_llm.manifest.what_if import (
     unnamed,
 )
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, percent
 from nsys_llm.report.prices.replays import MOST_RESIDUAL_PCT
 
 from .job_tables import JobPaths
@@ -55,8 +56,8 @@ def replay_rows(
     meetings: Meetings,
     verdicts: Sequence[RankVerdict],
     options: Mapping[str, Any],
-) -> tuple[dict[str, list[dict[str, Any]]], str | None]:
-    """Return the rows of the tables replay and what_if, and why no change is replayed."""
+) -> tuple[dict[str, Any], str | None]:
+    """Return the tables replay and what_if, and why no change is replayed."""
     if not paths.job.counted.size:
         return {}, REASONS["no_steps"]
     asked = _asked(options)
@@ -72,7 +73,14 @@ def replay_rows(
     now_ns = float(paths.wall_ns[paths.job.counted].mean())
     tried += [{**row, "now_ns": now_ns} for row in lost]
     texts = {change.text for change in asked} | {row["change"] for row in lost}
-    return {"replay": residuals, "what_if": sorted(tried, key=lambda row: _place(row, texts))}, None
+    # What was asked for first, then by gain.
+    tried.sort(
+        key=lambda row: (
+            *(row["change"] not in texts, row.get("gain_ns") is None),
+            *(-(row.get("gain_ns") or 0.0), row["change"]),
+        )
+    )
+    return {"replay": residuals, "what_if": tried}, None
 
 
 def _asked(options: Mapping[str, Any]) -> list[ReplayChange]:
@@ -96,12 +104,6 @@ def unanswered(
     ]
 
 
-def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, str]:
-    """Return the place of a row: what was asked for first, then by gain."""
-    gain_ns = row.get("gain_ns")
-    return row["change"] not in asked, gain_ns is None, -(gain_ns or 0.0), row["change"]
-
-
 def _named(paths: JobPaths, meetings: Meetings, changes: set[ReplayChange]) -> list[ReplayChange]:
     columns = {name for _, budget in paths.rows for name in budget.replay.columns}
 
@@ -116,13 +118,8 @@ def _named(paths: JobPaths, meetings: Meetings, changes: set[ReplayChange]) -> l
 
 
 def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[ReplayChange]:
-    names = {
-        name
-        for _, budget in paths.rows
-        for name in budget.replay.columns
-        if name not in ("", USUAL)
-    }
-    tried = {parse_change(name) for name in names}
+    names = {name for _, budget in paths.rows for name in budget.replay.columns}
+    tried = {parse_change(name) for name in names - {"", USUAL}}
     if len(paths.rows) > 1:
         tried |= {ReplayChange(TRANSFER, factor=_TRANSFER), *_of_verdicts(paths.rows, verdicts)}
     return tried
@@ -144,26 +141,21 @@ def _of_verdicts(rows: BudgetRows, verdicts: Sequence[RankVerdict]) -> list[Repl
     return [*changes][:_MOST_LATE]
 
 
-def _residuals(paths: JobPaths, replay: JobReplays) -> tuple[list[dict[str, Any]], float]:
-    """Return the rows of the table replay, and by how much steps are off in all, percent."""
+def _residuals(paths: JobPaths, replay: JobReplays) -> tuple[Columns, float]:
+    """Return the table replay, and by how much steps are off in all, percent."""
     wall_ns = paths.wall_ns
     replayed_ns = np.diff(replay.edge_ns[:, replay.names.index(USUAL)])
     off_ns = replayed_ns - wall_ns
-    rows = [
-        {
-            "step": step,
-            "mark": paths.job.mark[step],
-            "wall_ns": wall,
-            "replayed_ns": replayed,
-            "residual_pct": 100.0 * (replayed - wall) / wall if wall else None,
-        }
-        for step, (wall, replayed) in enumerate(
-            zip(wall_ns.tolist(), replayed_ns.tolist(), strict=True)
-        )
-    ]
+    columns: Columns = {
+        "step": np.arange(wall_ns.size),
+        "mark": list(paths.job.mark),
+        "wall_ns": wall_ns,
+        "replayed_ns": replayed_ns,
+        "residual_pct": percent(off_ns, wall_ns),
+    }
     counted = paths.job.counted
     total = int(wall_ns[counted].sum())
-    return rows, 100.0 * int(np.abs(off_ns[counted]).sum()) / total if total else 0.0
+    return columns, 100.0 * int(np.abs(off_ns[counted]).sum()) / total if total else 0.0
 
 
 def _what_if(
@@ -181,8 +173,7 @@ def _what_if(
         if change.what in (HOST, WAIT):
             # Requests do not come earlier because the host is done earlier.
             then_ns = max(then_ns, served_ns)
-        total = int(time_ns.sum())
-        limit = int(time_ns.argmax())
+        total, limit = int(time_ns.sum()), int(time_ns.argmax())
         rows.append(
             {
                 "change": change.text,
@@ -194,7 +185,7 @@ def _what_if(
                 "gain_pct": 100.0 * (now_ns - then_ns) / now_ns if now_ns else None,
                 "certain_pct": 100.0 * certain_ns / total if total else None,
                 "next_limit": CLASS_NAMES[limit] if total else None,
-                "next_limit_pct": 100.0 * int(time_ns[limit]) / total if total else None,
+                "next_limit_pct": _share_pct(time_ns, [limit]),
                 "wait_pct": _share_pct(time_ns, _WAITING),
                 "host_pct": _share_pct(time_ns, _HOST),
             }

@@ -202,7 +202,7 @@ def _merged(patterns: Sequence[_Lost], wall: FloatArray) -> list[_Lost]:
 def _rows(number: int, pattern: _Lost, paths: JobPaths, gpus: _Gpus) -> Iterator[dict[str, Any]]:
     some, counted = pattern.some, paths.job.counted
     ranks = sorted({gpus.rank[at] for at in some.ranks})
-    common = {
+    common: dict[str, Any] = {
         "pattern": number,
         "about": pattern.about,
         "sharing": some.sharing,
@@ -214,25 +214,15 @@ def _rows(number: int, pattern: _Lost, paths: JobPaths, gpus: _Gpus) -> Iterator
     cause, place = _cause(pattern, paths, gpus) if pattern.about == IDLE else (None, None)
     if cause is None and pattern.about in (IDLE, COPIES):
         place = _place(pattern, paths)
-    usual = float(np.mean([some.parts[at].usual for at in some.ranks]))
-    job = replace(some.job, usual=usual)
+    common |= {"place": place or None, "cause": cause}
+    job = replace(some.job, usual=float(np.mean([some.parts[at].usual for at in some.ranks])))
     one = some.ranks[0] if some.sharing == "one" else None
     who = {"rank": None, "device_id": None} if one is None else _who(gpus, one)
-    numbers = _numbers(job, pattern.lost, counted)
-    yield {**common, **who, "of_job": True, **numbers, "place": place or None, "cause": cause}
-    if one is None:
-        scale = pattern.lost_ns / max(float(some.job.excess.sum()), 1.0)
-        for at in some.ranks:
-            part = some.parts[at]
-            numbers = _numbers(part, part.excess * scale, counted)
-            yield {
-                **common,
-                **_who(gpus, at),
-                "of_job": False,
-                **numbers,
-                "place": place or None,
-                "cause": cause,
-            }
+    yield {**common, **who, "of_job": True, **_numbers(job, pattern.lost, counted)}
+    scale = pattern.lost_ns / max(float(some.job.excess.sum()), 1.0)
+    for at in some.ranks if one is None else ():
+        numbers = _numbers(some.parts[at], some.parts[at].excess * scale, counted)
+        yield {**common, **_who(gpus, at), "of_job": False, **numbers}
 
 
 def _step_rows(

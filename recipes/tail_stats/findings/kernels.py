@@ -17,7 +17,7 @@ import pandas as pd
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Finding, cells, claim
-from nsys_llm.report.records import Record, Tables, grouped, records, window_of
+from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.cuda_codes import MIGRATION
@@ -62,11 +62,7 @@ class SlowLaunches:
 
 
 def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> list[SlowLaunches]:
-    """Return one a configuration that has slow launches, the largest gain first.
-
-    Args:
-        named: Ranks that other findings are about.
-    """
+    """Return one a configuration that has slow launches, the largest gain first."""
     tails = tables["tails"]
     modes = {(row["name"], row["config"]) for row in records(tails[tails["second_mode"]])}
     rows = tables["rank_tails"]
@@ -105,7 +101,10 @@ def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]
 
 def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     row = slow.row
-    listed = _listed(tables, row)
+    listed = _listed(tables, row, _PLACE)
+    common = _context(listed)
+    cause = common["likely_cause"] or ""
+    case = "pages" if cause == PAGES else "varying" if row["systematic"] else None
     rule, place = RULES["slow_launches"], {name: row[name] for name in _PLACE}
     longest = (launch for launch in listed if launch["start_ns"] == row["longest_start_ns"])
     unmarked = bool(listed) and all(launch["range"] is None for launch in listed)
@@ -120,7 +119,7 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
         fields={
             "kernel": shortened(row["name"]),
             "lost_ns": slow.lost_ns,
-            **_context(listed),
+            **common,
         },
         evidence=(
             *cells("rank_tails", row, _PLACE, _TIMES),
@@ -130,7 +129,7 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
                 **place,
             ),
         ),
-        case=_case(row, listed),
+        case="beside" if cause.startswith("shared the device") else case,
         rank=row["rank"],
         device_id=row["device_id"],
         name=row["name"],
@@ -181,31 +180,17 @@ def _pages(listed: Sequence[Record]) -> dict[str, Any]:
     return {"pages": kind.replace(MIGRATION, f"{MIGRATION}s"), "advice": advice_on(copy=kind) or ""}
 
 
-def _case(row: Record, listed: Sequence[Record]) -> str | None:
-    """Return the case of the advice: what most of the listed launches point at."""
-    causes = Counter(launch["likely_cause"] for launch in listed).most_common(1)
-    if causes and causes[0][0] == PAGES:
-        return "pages"
-    if causes and causes[0][0].startswith("shared the device"):
-        return "beside"
-    return "varying" if row["systematic"] else None
-
-
-def _listed(tables: Tables, row: Record) -> list[Record]:
-    """Return the rows of `outliers` that are of one row of rank_tails."""
+def _listed(tables: Tables, row: Record, names: Sequence[str]) -> list[Record]:
+    """Return the rows of `outliers` that are of one row of another table, by some columns."""
     frame = tables["outliers"]
     chosen = ~frame["communication"].astype(bool)
-    for name in _PLACE:
+    for name in names:
         chosen &= frame[name] == row[name]
     return records(frame[chosen])
 
 
 def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
-    """Return one finding a GPU and set of ranks, about the costliest of its bursts.
-
-    Args:
-        named: GPUs that other findings are about.
-    """
+    """Return one finding a GPU and set of ranks, about the costliest of its bursts."""
     rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
     by_place = grouped(rows, "ranks", "rank", "device_id")
     found = [_burst(tables, alike) for alike in by_place.values()]
@@ -215,6 +200,9 @@ def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
 def _burst(tables: Tables, rows: Sequence[Record]) -> Finding:
     """Return the finding on bursts of the same GPU, the costliest first."""
     row, more_n = rows[0], len(rows) - 1
+    window_ns = row["window_start_ns"], row["window_end_ns"]
+    on_gpu = _listed(tables, row, ("rank", "device_id"))
+    listed = [item for item in on_gpu if window_ns[0] <= item["start_ns"] <= window_ns[1]]
     rank, device_id = gpu_of(row)
     lost_ns = sum(item["excess_ns"] for item in rows)
     alone = row["ranks_n"] == 1
@@ -224,7 +212,7 @@ def _burst(tables: Tables, rows: Sequence[Record]) -> Finding:
             "launches",
             row["name"],
             time_ns=lost_ns,
-            worst_pct=worst_pct(tables, row, _of_burst(tables, row)),
+            worst_pct=worst_pct(tables, row, listed),
         ),
         fields={
             "where": f"rank {rank}" if alone else counted(row["ranks_n"], "rank"),
@@ -249,14 +237,6 @@ def _burst(tables: Tables, rows: Sequence[Record]) -> Finding:
         rank=rank,
         device_id=device_id,
         name=row["name"],
-        window_ns=window_of(row, "window_start_ns", "window_end_ns"),
+        window_ns=window_ns,
         impact_ns=lost_ns,
     )
-
-
-def _of_burst(tables: Tables, row: Record) -> list[Record]:
-    """Return the listed outliers of a burst on its GPU."""
-    frame = tables["outliers"]
-    of_gpu = (frame["rank"] == row["rank"]) & (frame["device_id"] == row["device_id"])
-    within = frame["start_ns"].between(row["window_start_ns"], row["window_end_ns"])
-    return records(frame[of_gpu & within & ~frame["communication"].astype(bool)])

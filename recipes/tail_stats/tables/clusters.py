@@ -35,7 +35,7 @@ from .outliers import offsets_ns, outlier_columns, owners, states_of
 _USUAL_SHARE: Final = 0.1
 #: Ranks that are listed by number.
 _MOST_RANKS: Final = 16
-#: What a launch is of, as the partials of ranks count launches; and what is known of an outlier.
+#: What a launch is of, as the facts of ranks count launches; and what is known of an outlier.
 _GROUP: Final = ["owner", "device_id", "key"]
 _EVENT: Final = ("device_id", "key", "start_ns", "duration_ns", "config_launch")
 #: Bursts that chance alone would give once in so many sets of events are reported.
@@ -71,11 +71,7 @@ Cluster = tuple[IntArray, Burst]
 
 
 def outlier_events(outliers: Instances, medians: Medians, parts: RankParts) -> pd.DataFrame:
-    """Return one row an outlier: when, of what, and how many launches of that there are.
-
-    Args:
-        outliers: All that are known, see `outlying`.
-    """
+    """Return one row an outlier: when, of what, and how many launches of that there are."""
     events = pd.DataFrame({name: outliers.numbers[name] for name in _EVENT})
     events["owner"] = owners(outliers, [rank for rank, _ in parts])
     events["state"] = states_of(outliers)

@@ -70,12 +70,7 @@ def tail_numbers(medians: Medians, parts: RankParts) -> Columns:
 def rank_tail_numbers(
     medians: Medians, parts: RankParts, beyond: Sequence[Beyond], burst_pct: npt.NDArray[Any]
 ) -> Columns:
-    """Return the numbers of the table rank_tails; column `key` has the key of each row.
-
-    Args:
-        beyond: Of each rank, what its rows have beyond the medians.
-        burst_pct: Its column, in the order of `parts`.
-    """
+    """Return the numbers of the table rank_tails; column `key` has the key of each row."""
     rows_n = [len(tails.key) for _, tails in parts]
     code = joined([medians.rows[rank.key] for rank, _ in parts])
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
@@ -115,9 +110,6 @@ def _tail_columns(
     Args:
         names: Those of `distribution_columns` that the table has.
         moments: Of whole values; `order` around their percentiles.
-        total_ns: Time inside the window.
-        all_ns: Of everything that the shares refer to.
-        beyond: As `nsys_llm.numeric.tails.beyond_medians` gives it.
     """
     rich = distribution_columns(moments, order)
     median = np.asarray(rich["p50_ns"], dtype=np.float64)
@@ -173,9 +165,6 @@ def tail_rank_columns(numbers: Columns, parts: RankParts) -> Columns:
     """Return the table tail_ranks: the sums of each device of each rank, communication left out.
 
     A rank that is slow makes the others wait in that.
-
-    Args:
-        numbers: As `rank_tail_numbers` gives them.
     """
     spans = [(rank, tails, device_id) for rank, tails in parts for device_id in tails.windows_ns]
     places = [(rank.number, device_id) for rank, _, device_id in spans]

@@ -48,11 +48,9 @@ class Medians:
     """Each key over all ranks.
 
     Attributes:
-        keys: See `launches`.
         order: Around their percentiles.
         beyond: What launches take beyond it.
         modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
-        communication: Which move data between GPUs.
         rows: Of each rank, the position of the key of each of its rows.
     """
 
@@ -131,7 +129,6 @@ class ShownKeys:
 
         Args:
             numbers: Columns without texts; `key` has the key of each row.
-            order: See `sorted_columns`.
         """
         rows = taken(numbers, np.flatnonzero(self.shown[numbers["key"]]))
         return sorted_columns({**rows, **self.medians.configs(rows["key"])}, *order)

@@ -54,11 +54,7 @@ def outlying(instances: Instances, medians: Medians) -> Instances:
 def outlier_columns(
     instances: Instances, medians: Medians, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> Columns:
-    """Return the columns of the table outliers.
-
-    Args:
-        options: disable_alignment leaves clocks alone.
-    """
+    """Return the columns of the table outliers."""
     numbers = instances.numbers
     owner = owners(instances, ranks)
     twice = medians.twice[numbers["key"]]

@@ -27,7 +27,6 @@ class ClassChange:
     """One change of the wall-clock time of a step (or window).
 
     Attributes:
-        wall_class: Of the table wall_change.
         mean_ns: Of the mean GPU; the classes add up to the difference.
         cost_ns: Of the GPU on which the class changed most in that direction.
         details: ns by detail of the class, of that GPU.
@@ -63,7 +62,6 @@ class ClassChange:
 
         Args:
             fields: Of the rule's clause; `what` in place of all of it.
-            evidence: Cells beside those of the clock.
         """
         what, every = fields.get("what") or filled(WHAT[rule], fields), (*self.evidence, *evidence)
         return replace(

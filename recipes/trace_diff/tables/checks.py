@@ -97,12 +97,7 @@ def check_words(check: Mapping[str, Any]) -> str:
 
 
 def run_checks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> list[Check]:
-    """Return the checks of all that runs are, but for the work of a step.
-
-    Args:
-        steps: Of all runs, by their names.
-        options: world_size and ranks tell which ranks should be there.
-    """
+    """Return the checks of all that runs are, but for the work of a step."""
     checks = _ranks(runs, steps, options), _captures(runs), _amounts(runs, steps)
     return [*(check for some in checks for check in some), *_repeats(runs, steps)]
 

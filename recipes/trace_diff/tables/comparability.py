@@ -75,12 +75,8 @@ class Comparison:
     Attributes:
         kind: `STEP` or `SPAN`; None where nothing is compared.
         unit: What people call it: step, layer, decode step, window.
-        steps: Of both runs, of the ranks that both have.
-        cells: Which steps are of equal work.
         word: `OTHER_WORK` or `NOT_COMPARABLE` where no verdict is given; None else.
         work: How the work or the mix of steps changed; None where it did not.
-        reason: Why there is no verdict.
-        checks: What is alike in both runs, and what is not.
         repeats: Steps of further runs of the baseline that tell noise, by side.
     """
 
@@ -100,12 +96,7 @@ class Comparison:
 
 
 def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Comparison:
-    """Return what two runs are compared by.
-
-    Args:
-        steps_of: Returns the steps of the common ranks of a run.
-        options: world_size and ranks tell which ranks should be there.
-    """
+    """Return what two runs are compared by."""
     named = {run.side: steps_of(run, _named) for run in runs.all}
     checks = run_checks(runs, named, options)
 

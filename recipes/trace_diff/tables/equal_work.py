@@ -49,13 +49,10 @@ class Cells:
     """Steps of equal work in both runs.
 
     Attributes:
-        cell_of: Returns the cell of a work.
         shares: Of each cell, its weight; None where all steps are of one work.
         covered_pct: Share of the steps of each run in these cells, of the run with less.
         adjusted_ns: What each step of the baseline, and of the input, is longer than in the middle
             of its cell, by the slopes of the baseline; or what is left out of it.
-        adjusted_part: Where that is in a step.
-        note: What is not known of the work.
     """
 
     cell_of: Callable[[Work], Cell]

@@ -22,9 +22,8 @@ from nsys_llm.view.text import format_change, format_value
 
 from .checks import ALL, STEP_TIMES, TOTALS, other_work
 from .chosen_steps import choices, inter_token_ns, step_copies, step_kernels
-from .collectives import RunCollectives
 from .comparability import STEP, Comparison
-from .runs import Runs, RunSums
+from .runs import RunCollectives, Runs, RunSums
 from .step_splits import SPAN, RunSteps, mean_split, total
 
 Value = Fraction | None
@@ -154,13 +153,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Metrics:
-    """All that metrics are computed from.
-
-    Attributes:
-        collectives: Waiting and transfer of each, by side.
-        classes: What each shown kernel name says.
-        comparison: What the runs are compared by.
-    """
+    """All that metrics are computed from."""
 
     runs: Runs
     collectives: Mapping[str, RunCollectives]

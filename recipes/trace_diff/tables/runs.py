@@ -1,17 +1,22 @@
-"""The runs that are compared, each with its ranks and their sums."""
+"""The runs that are compared, each with its ranks and their sums, and its collectives."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.facts.compared.operations import Key
 from nsys_llm.facts.compared.rank import DeviceSums, RankSums
+from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, communicator
+from nsys_llm.job.collectives.profiler import delays_ns, profiler_waits_ns, without_profiler
+from nsys_llm.job.collectives.waits import member_waits
 from nsys_llm.known.job import Job
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
@@ -20,6 +25,12 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import COMPARED
+
+#: Stands for all communicators, and for all operations.
+ALL: Final = "all"
+#: Share of the time in collectives, in percent, from which those of low confidence leave waiting
+#: and transfer unknown; as in tail_stats.
+_UNSURE_PCT: Final = 10
 
 
 @dataclass(frozen=True)
@@ -48,10 +59,8 @@ class RunSums:
     """One run, and sums over all of its ranks and devices.
 
     Attributes:
-        job: What is known of its ranks together.
         ranks: Those with GPU work, in order of number.
         others: Reports without GPU work, and those that could not be read.
-        gpus: Names of the GPUs that its reports tell of.
         launches_n: Kernels that start in the windows.
         whole_graphs_n: CUDA graphs that were traced as a whole, so that their kernels are not seen.
     """
@@ -175,3 +184,91 @@ def runs_of(job: Job) -> Runs:
     sides = [*COMPARED, *sorted(repeated, key=lambda side: int(side.rpartition("-")[2]))]
     baseline, after, *repeats = (RunSums.of(side, job.sides[side]) for side in sides)
     return Runs(baseline, after, tuple(repeats))
+
+
+@dataclass(frozen=True)
+class CollectiveSums:
+    """Matched collectives that there is an instant at which all ranks are in.
+
+    Attributes:
+        collectives_n: All of them, those without such an instant too.
+        total_ns: In kernels of all ranks: waiting, transfer, and until the last rank has left.
+        profiler_ns: Part of wait_ns that was the profiler's, see
+            `nsys_llm.job.collectives.profiler`.
+        unsure_ns: Time in kernels that were matched with low confidence; in no other sum.
+        caused_ns: Waiting that each rank caused, by its number.
+    """
+
+    collectives_n: int = 0
+    total_ns: int = 0
+    wait_ns: int = 0
+    transfer_ns: int = 0
+    profiler_ns: int = 0
+    unsure_ns: int = 0
+    caused_ns: Counter[int] = field(default_factory=Counter)
+
+    def __add__(self, other: CollectiveSums) -> CollectiveSums:
+        names = [item.name for item in fields(self)]
+        return CollectiveSums(*(getattr(self, name) + getattr(other, name) for name in names))
+
+    @property
+    def late(self) -> int | None:
+        """The rank that caused most waiting; None where nobody waited."""
+        if not any(self.caused_ns.values()):
+            return None
+        return min(self.caused_ns, key=lambda number: (-self.caused_ns[number], number))
+
+
+@dataclass(frozen=True)
+class RunCollectives:
+    """One run, by (communicator, operation); (ALL, ALL) where there is any collective."""
+
+    by_key: Mapping[tuple[str, str], CollectiveSums]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether sums say what the collectives took, but for a small part."""
+        unsure_ns, total_ns = self.whole.unsure_ns, self.whole.total_ns
+        return 100 * unsure_ns < _UNSURE_PCT * max(unsure_ns + total_ns, 1)
+
+    @property
+    def whole(self) -> CollectiveSums:
+        """All of them; transfer times ranks."""
+        return self.by_key.get((ALL, ALL), CollectiveSums())
+
+
+def sum_collectives(run: RunSums) -> RunCollectives:
+    """Add the matched collectives of a run up."""
+    collectives = run.job.collectives
+    delays = delays_ns(collectives, run.job.facts.held)
+    by_key: dict[tuple[str, str], CollectiveSums] = {}
+    for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
+        part = _summed(sequence, collectives, late_ns)
+        of_sequence = communicator(collectives.devices, sequence.owners), sequence.operation
+        for key in (of_sequence, (ALL, ALL)):
+            by_key[key] = by_key.get(key, CollectiveSums()) + part
+    return RunCollectives(by_key)
+
+
+def _summed(
+    sequence: Sequenced, collectives: MatchedCollectives, late_ns: Sequence[IntArray]
+) -> CollectiveSums:
+    waits, met = sequence.waits, sequence.waits.met
+    if sequence.confidence == LOW_CONFIDENCE:
+        return CollectiveSums(unsure_ns=int(waits.total_ns.sum()))
+    net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
+    residual = np.full(len(sequence), sequence.residual_ns, dtype=np.int64)
+    caused: Counter[int] = Counter()
+    members = member_waits(waits, sequence.start_ns, residual)
+    for owner, member in zip(sequence.owners, members, strict=True):
+        number = collectives.devices[owner].rank.number
+        if number is not None:
+            caused[number] += member.caused_ns
+    return CollectiveSums(
+        len(sequence),
+        int(waits.total_ns[met].sum()),
+        int(waits.wait_ns[met].sum()),
+        int(waits.transfer_ns[met].sum()) * len(sequence.owners),
+        int(profiler_waits_ns(waits, net).sum()),
+        caused_ns=caused,
+    )

@@ -1,4 +1,4 @@
-"""Tables of both runs side by side: kernels, configurations, copies, calls, phases, the host, runs.
+"""Tables of both runs side by side: kernels, copies, calls, phases, collectives, host, runs.
 
 Whether kernels, calls and ranges of the host got slower or faster beyond chance is decided by a
 test, and floors for what counts.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from nsys_llm.facts.compared.operations import CopyKind, config_text
 from nsys_llm.facts.compared.rank import RankSums
@@ -18,7 +19,7 @@ from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.tails import ratio
 from nsys_llm.numeric.two_samples import adjusted, compare_ranks
-from nsys_llm.report.columns import Columns, percent, sorted_columns
+from nsys_llm.report.columns import Columns, percent, sorted_columns, taken
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.communication import is_communication
@@ -26,7 +27,7 @@ from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.rank_sets import COMPARED
 
 from .chosen_steps import StepKernels
-from .runs import KernelSide, Runs, kernel_side
+from .runs import ALL, CollectiveSums, KernelSide, RunCollectives, Runs, kernel_side
 from .step_splits import FloatArray
 
 #: Verdicts on a row.
@@ -48,6 +49,8 @@ LEAST_LAUNCHES: Final = 8
 #: has not moved. The host's clock counts nanoseconds.
 _TICK_NS: Final = 32
 _HOST_TICK_NS: Final = 1
+#: Of the time in collectives: all of it, and what it is divided into.
+_PARTS: Final = ("total", "wait", "transfer")
 #: What times are compared as where no steps are.
 SUMS: Final = "sum over all ranks"
 
@@ -62,10 +65,8 @@ def kernel_columns(
     """Return the table kernels, by name over all ranks, largest change first as it is compared.
 
     Args:
-        classes: What each shown name says.
         unit: What a step is: step, layer, graph, period.
         full: Kernels of the steps that are compared; None where no steps are, but sums.
-        options: alpha and min_effect.
     """
     names = runs.names
     before, after = (run.kernels(names) for run in runs.compared)
@@ -136,7 +137,6 @@ def compared(
     """Return medians of each kernel, configuration, call or range, and whether they differ.
 
     Args:
-        options: alpha and min_effect.
         noise: How far medians of equal runs differ, percent of the baseline's; NaN: not known.
         tick_ns: A median that moves by no more has not moved.
     """
@@ -251,6 +251,31 @@ def by_change(columns: Columns, name: str, change: str = "change_ns") -> Columns
     ordered = sorted_columns({**columns, "size": np.abs(columns[change])}, "-size", name)
     del ordered["size"]
     return ordered
+
+
+def collective_columns(runs: Runs, sums: Mapping[str, RunCollectives]) -> Columns:
+    """Return the table collectives."""
+    sides = [sums[run.side].by_key for run in runs.compared]
+    keys = sorted({key for side in sides for key in side})
+    columns: Columns = {
+        "communicator": [key[0] for key in keys],
+        "operation": [key[1] for key in keys],
+    }
+    for name, side in zip(COMPARED, sides, strict=True):
+        rows = [side.get(key, CollectiveSums()) for key in keys]
+        columns |= {
+            f"{name}_collectives_n": [row.collectives_n for row in rows],
+            f"{name}_late_rank": pd.array([row.late for row in rows], dtype="Int64"),
+        }
+        for part in (*_PARTS, "profiler"):
+            values = [getattr(row, f"{part}_ns") for row in rows]
+            columns[f"{name}_{part}_ns"] = np.array(values, dtype=np.int64)
+    for part in _PARTS:
+        change = columns[f"input_{part}_ns"] - columns[f"baseline_{part}_ns"]
+        columns["change_ns" if part == "total" else f"{part}_change_ns"] = change
+    ordered = by_change(columns, "communicator")
+    rest = np.array([name != ALL for name in ordered["communicator"]], dtype=bool)
+    return taken(ordered, np.argsort(rest, kind="stable"))
 
 
 def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:

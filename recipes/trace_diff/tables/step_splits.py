@@ -100,9 +100,7 @@ class RunSteps:
         unit: Likewise step, layer, graph, period, or window without steps.
         left_n: Steps of a rank that the filters leave, cut ones and the warm-up among them.
         unparsed_n: Steps of an engine of which the name tells nothing.
-        gpus: The GPUs of the ranks that have such steps.
         gpu: Position of the GPU; -1 where a step is that of all.
-        number: Of the step, as on its rank.
         keys_n: Keys of context; -1 where not told.
         program_ns: Without the profiler's own work.
         between_ns: Part of it before the step began on the host.
@@ -201,9 +199,7 @@ def run_steps(
     """Return the full steps of some ranks of a run.
 
     Args:
-        run: The run, of which most ranks say what a step is.
         ranks: Numbers of the ranks; places, where they have none.
-        category: Returns that of a kernel by its full name.
         walls: Returns the steps of a rank that are meant, or its window as a whole.
     """
     walls_of = {rank.key: walls(sums) for rank, sums in run.ranks}

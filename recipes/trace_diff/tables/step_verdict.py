@@ -76,7 +76,6 @@ class Figure:
 
     Attributes:
         chosen: Steps of baseline and input that make it.
-        splits: Of both, of each GPU.
         step_ns: Mean wall-clock time of a step of both.
         program_ns: Without the profiler's own work.
         interval: 95 % interval of the change relative to the baseline; None with fewer than 5
@@ -139,7 +138,6 @@ class Looks:
         slow_p: Fisher's p, one-sided in the direction seen; None with too few steps.
         typical_n: Steps that are not slow, of the run with fewer.
         difference: Of the logarithms of typical steps; None with too few.
-        order: Of typical steps, likewise.
     """
 
     slow_n: tuple[int, int]
@@ -218,8 +216,7 @@ class StepVerdict:
     """The verdict.
 
     Attributes:
-        figure: None where nothing is compared.
-        looks: None without steps.
+        figure: None where nothing is compared; `looks` is None without steps, too.
         runs_ns: Time of a step of the baseline, and of further runs of it.
         enough_n: Steps of each run that would decide; None where it is decided or not known.
         token_ns: Time a token of both runs, where work differs; None: not known.

@@ -12,10 +12,9 @@ from nsys_llm.taxonomy.categories import rules_for
 
 from . import side_by_side, verdict_tables
 from .chosen_steps import step_copies, step_kernels
-from .collectives import collective_columns, sum_collectives
 from .comparability import STEP, WallsOf, compare
 from .metrics import Metrics, metric_columns
-from .runs import RunSums, runs_of
+from .runs import RunSums, runs_of, sum_collectives
 from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
 
@@ -57,6 +56,6 @@ def tabulate(job: Job) -> dict[str, Cells]:
         "memops": side_by_side.memop_columns(runs, copies),
         "apis": side_by_side.api_columns(runs),
         "phases": side_by_side.phase_columns(runs),
-        "collectives": collective_columns(runs, collectives),
+        "collectives": side_by_side.collective_columns(runs, collectives),
         "host": side_by_side.host_columns(runs, options),
     }

@@ -50,8 +50,9 @@ def ended_by_signals(interrupted: Callable[[], None]) -> Iterator[None]:
     # Nobody is held while no thread would end the process.
     wakeup = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
     threading.Thread(target=_end_on_signal, args=(numbers, interrupted), daemon=True).start()
+    # The main thread is kept from going on while the other one ends everything.
     before = {
-        number: signal.signal(number, _hold)
+        number: signal.signal(number, lambda *_: threading.Event().wait())
         for number in _STOPPING
         if signal.getsignal(number) is not signal.SIG_IGN
     }
@@ -63,11 +64,6 @@ def ended_by_signals(interrupted: Callable[[], None]) -> Iterator[None]:
                 signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup)
         os.close(noted)  # ends the thread
-
-
-def _hold(*_: object) -> None:
-    """Keep the main thread from going on while the other one ends everything."""
-    threading.Event().wait()
 
 
 def _end_on_signal(numbers: int, interrupted: Callable[[], None]) -> None:

@@ -19,11 +19,7 @@ import numpy.typing as npt
 
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.experts import waits_for_experts
-from nsys_llm.job.collectives.matched import (
-    MatchedCollectives,
-    Sequenced,
-    meets_and_leaves,
-)
+from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, meets_and_leaves
 from nsys_llm.job.collectives.stages import Stages, find_stages
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (

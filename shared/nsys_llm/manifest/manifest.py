@@ -96,7 +96,9 @@ def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...
     """
     common = _read_json(_COMMON)
     writes = _for_kind(common["writes"], sided)
-    writes = [_with_side(raw) for raw in writes] if sided else writes
+    for raw in writes if sided else ():
+        if "side" in raw:
+            raw["columns"] = [{"name": "run", **raw["side"]}, *raw["columns"]]
     return declared(Option, common["options"]), declared_writes(writes)
 
 
@@ -145,21 +147,13 @@ def _built(facts: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _for_kind(facts: Sequence[Mapping[str, Any]], sided: bool) -> list[Mapping[str, Any]]:
+def _for_kind(facts: Sequence[Mapping[str, Any]], sided: bool) -> list[dict[str, Any]]:
     """Return common facts without those that are not for recipes that compare sets of ranks."""
     return [
         {key: value for key, value in raw.items() if key != "unsided"}
         for raw in facts
         if not (sided and raw.get("unsided"))
     ]
-
-
-def _with_side(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a table of all recipes as one that compares sets of ranks writes it."""
-    if "side" not in raw:
-        return raw
-    table = {key: value for key, value in raw.items() if key != "side"}
-    return {**table, "columns": [{"name": "run", **raw["side"]}, *table["columns"]]}
 
 
 def _read_json(name: str) -> dict[str, Any]:

@@ -112,7 +112,12 @@ def open_export(
         raise ProfileError(
             f"{profile.name}: the file is empty; profile again, or give an export of it."
         )
-    with _new_export(profile, parquet, tables, _require_nsys(profile, nsys), roots) as made:
+    if (found := find_nsys(nsys)) is None:
+        raise ProfileError(
+            f"{profile.name}: needs an export, and no nsys was found on PATH or below /opt/nvidia; "
+            f"make one where nsys is: nsys export --type sqlite --lazy false {profile.name}."
+        )
+    with _new_export(profile, parquet, tables, found, roots) as made:
         if FileState.of(_state_of(profile, roots)) != FileState.of(state):
             raise ProfileError(f"{profile.name}: changed while it was exported; run again.")
         yield made
@@ -217,16 +222,6 @@ def _tables_exported(folder: Path, written_ns: int) -> frozenset[str] | None:
     return frozenset(names.replace(",", " ").split())
 
 
-def _require_nsys(profile: Path, given: str | None) -> str:
-    nsys = find_nsys(given)
-    if nsys is None:
-        raise ProfileError(
-            f"{profile.name}: needs an export, and no nsys was found on PATH or below /opt/nvidia; "
-            f"make one where nsys is: nsys export --type sqlite --lazy false {profile.name}."
-        )
-    return nsys
-
-
 def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> None:
     """Export into a sibling folder, then move file by file: a reader never sees half a table.
 
@@ -240,8 +235,10 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
         made = scratch / target.name
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
         command += ["true", "--tables", names, "--output", str(made)]
-        command += [*_blobs(profile, tables, nsys), str(profile)]
-        done = _run(command, profile)
+        if "payloads" in tables:
+            known = _run([nsys, "export", "--help"], profile).stdout
+            command += [_BLOBS] if _BLOBS.partition("=")[0] in known else []
+        done = _run([*command, str(profile)], profile)
         whole = done.returncode == 0 and made.is_dir() and _opens(made)
         if shutil.disk_usage(scratch).free < _LEAST_FREE_BYTES:
             # Also where nsys noticed nothing: what it could not write looks like an empty table.
@@ -262,14 +259,6 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
                     if file.stat().st_mtime_ns < written_ns:
                         os.utime(file, ns=(written_ns, written_ns))
                 _move(made, target)
-
-
-def _blobs(profile: Path, tables: Sequence[str], nsys: str) -> list[str]:
-    """Return the flag that exports payloads, where they are read and this nsys knows it."""
-    if "payloads" not in tables:
-        return []
-    listed = _run([nsys, "export", "--help"], profile).stdout
-    return [_BLOBS] if _BLOBS.partition("=")[0] in listed else []
 
 
 def _opens(made: Path) -> bool:

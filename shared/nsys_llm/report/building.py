@@ -33,10 +33,10 @@ from nsys_llm.report.report import Report
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import all_findings, findings_table
 from nsys_llm.report.run_tables import first_matched, job_of, job_walls, run_tables, working
-from nsys_llm.report.screen import Screen, subject
+from nsys_llm.report.screen import subject
 from nsys_llm.report.unprofiled import COLUMN as UNPROFILED
 from nsys_llm.report.unprofiled import NO_STEPS, refusal
-from nsys_llm.report.wall_line import WallLine, wall_lines
+from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes
 from nsys_llm.view.text import quoted
 
@@ -144,9 +144,14 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
     notes = [f"{quoted(who)}: {note}." for who, note in run.notes]
     step_ns, ignored = run.options.get("unprofiled_step"), ""
     if step_ns is not None and tables["wall"][UNPROFILED].isna().all():
-        walls = [w for profile in run.profiles for rank in profile.ranks for w in rank.wall.devices]
-        ignored = max((refusal(wall, step_ns) or "" for wall in walls), default=NO_STEPS)
+        split = [w for profile in run.profiles for rank in profile.ranks for w in rank.wall.devices]
+        ignored = max((refusal(wall, step_ns) or "" for wall in split), default=NO_STEPS)
         notes.insert(0, ignored)
+    walls = wall_lines(tables)
+    if any(finding.rule == UNRECORDED_WORK for finding in findings):
+        walls = tuple(line.not_recorded() for line in walls)
+    elif screen:
+        walls = tuple(line.refined(screen.kernels_bound) for line in walls)
     if is_overview and screen:
         trust = ignored or screen.trust
         screen = replace(screen, subject=subject(run.profiles), trust=trust)
@@ -158,16 +163,6 @@ def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Repor
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
         sections=tuple(sections),
-        wall=_known_walls(tables, findings, screen),
+        wall=walls,
         screen=screen if is_overview else None,
     )
-
-
-def _known_walls(
-    tables: Tables, findings: Sequence[Finding], screen: Screen | None
-) -> tuple[WallLine, ...]:
-    """Return the wall split; where most work is not recorded, that in place of what bounds it."""
-    lines = wall_lines(tables)
-    if any(finding.rule == UNRECORDED_WORK for finding in findings):
-        return tuple(line.not_recorded() for line in lines)
-    return tuple(line.refined(screen.kernels_bound) for line in lines) if screen else lines

@@ -5,15 +5,20 @@ All texts are prose in which names out of a report stand in backticks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.profile.capture import NO_KERNEL, CaptureFacts
-from nsys_llm.report.recording import engine_switch, nvtx_was_traced
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Tables
 from nsys_llm.report.report import Unrecorded
 from nsys_llm.report.run import Run
+from nsys_llm.taxonomy.categories import detect_engine
+from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
@@ -24,26 +29,21 @@ _ORDER: Final = {BASELINE: 0, INPUT: 1}
 #: Tables of all recipes that say which side a row is of.
 _SIDED: Final = ("files", "coverage", "capture")
 
-_Tables = Mapping[str, pd.DataFrame]
 
-
-def run_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+def run_facts(run: Run, tables: Tables) -> list[tuple[str, str]]:
     """Return what the reports say of themselves: one text a label, or one for each side."""
     if not run.manifest.sided:
-        return _facts(run, tables)
+        return capture_facts(run.profiles, run.ranks, run.options, tables)
     reported: dict[str, dict[str, str]] = {}
     for side in _sides(tables):
-        for label, text in _facts(run.side(side), _of(tables, side)):
+        own = run.side(side)
+        for label, text in capture_facts(own.profiles, own.ranks, run.options, _of(tables, side)):
             reported.setdefault(label, {})[side] = text
     sides_n = len(_sides(tables))
     return [(label, _joined(texts, sides_n)) for label, texts in reported.items()]
 
 
-def _facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
-    return capture_facts(run.profiles, run.ranks, run.options, tables)
-
-
-def sided_caveats(tables: _Tables) -> list[str]:
+def sided_caveats(tables: Tables) -> list[str]:
     """Return what makes the numbers incomplete, and on which sides; see `capture_caveats`."""
     reported: dict[str, list[str]] = {}
     sides = _sides(tables)
@@ -56,12 +56,12 @@ def sided_caveats(tables: _Tables) -> list[str]:
     ]
 
 
-def _sides(tables: _Tables) -> list[str]:
+def _sides(tables: Tables) -> list[str]:
     sides = dict.fromkeys(tables["files"]["run"].tolist())
     return sorted(sides, key=lambda side: (_ORDER.get(side, 2), side))
 
 
-def _of(tables: _Tables, side: str) -> dict[str, pd.DataFrame]:
+def _of(tables: Tables, side: str) -> dict[str, pd.DataFrame]:
     return {
         name: table[table["run"] == side] if name in _SIDED else table
         for name, table in tables.items()
@@ -77,14 +77,8 @@ def _joined(texts: Mapping[str, str], sides_n: int) -> str:
 
 _MOST_SHOWN: Final = 3
 _FILTERS: Final = (
-    "filter_time",
-    "filter_nvtx",
-    "filter_projected_nvtx",
-    "steps",
-    "skip_warmup",
-    "phase",
-    "device",
-    "ranks",
+    *("filter_time", "filter_nvtx", "filter_projected_nvtx", "steps", "skip_warmup"),
+    *("phase", "device", "ranks"),
 )
 #: A capture with less says little, whatever its numbers are; ours.
 _LEAST_OPS: Final = 1_000
@@ -100,7 +94,7 @@ def capture_facts(
     profiles: Sequence[ProfileOutcome],
     ranks: Sequence[Rank],
     options: Mapping[str, Any],
-    tables: _Tables,
+    tables: Tables,
 ) -> list[tuple[str, str]]:
     """Return what the reports say of themselves, as (label, text).
 
@@ -116,10 +110,7 @@ def capture_facts(
     if source == "index":
         numbered = ", by name (no profile gives its rank)"
     shown = [
-        (
-            "ranks",
-            f"{len(working)} with GPU work in {counted(len(profiles), 'profile')}{numbered}",
-        ),
+        ("ranks", f"{len(working)} with GPU work in {counted(len(profiles), 'profile')}{numbered}"),
         ("hosts", _values(facts, lambda capture: capture.host)),
         ("GPUs", _values(facts, lambda capture: ", ".join(sorted(set(capture.gpus))) or None)),
         ("only", _filters(options)),
@@ -134,7 +125,7 @@ def capture_facts(
     return [(label, text) for label, text in shown if text]
 
 
-def capture_caveats(tables: _Tables) -> list[str]:
+def capture_caveats(tables: Tables) -> list[str]:
     """Return what makes the numbers differ from those of an unprofiled run, or incomplete."""
     little = little_work(tables)
     return [
@@ -146,7 +137,7 @@ def capture_caveats(tables: _Tables) -> list[str]:
     ]
 
 
-def little_work(tables: _Tables) -> str:
+def little_work(tables: Tables) -> str:
     """Return how little a capture holds where that is too little to judge, as a clause; else ""."""
     coverage, spans_ns = tables["coverage"], tables["wall"]["span_ns"].dropna()
     ops_n, span_ns = int(coverage["total_n"].sum()), int(spans_ns.max()) if len(spans_ns) else 0
@@ -285,7 +276,7 @@ def _typed(name: str, value: Any) -> str:
     return between.join("" if item is None else str(item) for item in value)
 
 
-def _window(tables: _Tables) -> str:
+def _window(tables: Tables) -> str:
     if "devices" not in tables or not len(tables["devices"]):
         return ""
     windows = tables["devices"]["window_ns"].astype("int64")
@@ -295,11 +286,7 @@ def _window(tables: _Tables) -> str:
 
 def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | None]) -> str:
     """Return the distinct values of a fact, with how many reports have each if they differ."""
-    counts: dict[str, int] = {}
-    for fact in facts:
-        value = of(fact)
-        if value:
-            counts[value] = counts.get(value, 0) + 1
+    counts = Counter(filter(None, map(of, facts)))
     if len(counts) == 1:
         return quoted(next(iter(counts)))
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -310,3 +297,57 @@ def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | No
 
 def _sum(table: pd.DataFrame, column: str) -> int:
     return int(table[column].sum()) if len(table) else 0
+
+
+_TRACE: Final = "--trace="
+#: Words of the flag, and what a capture that had them says.
+_TRACED: Final = {"nvtx": "NvtxEvents", "cuda": "Cuda"}
+#: Where no engine is known that marks its steps.
+_ANY_ENGINE: Final = (
+    "PyTorch marks its operators under nsys profile --pytorch=autograd-nvtx, and code of one's own "
+    "with torch.cuda.nvtx.range_push"
+)
+
+
+def nvtx_was_traced(profiles: Iterable[ProfileOutcome]) -> bool:
+    """Return whether all profiles that could be read traced NVTX, so that the flag adds nothing."""
+    facts = [profile.facts for profile in profiles if profile.facts is not None]
+    return bool(facts) and all(_TRACED["nvtx"] in some.traced for some in facts)
+
+
+def engine_switch(profiles: Sequence[ProfileOutcome]) -> str:
+    """Return what makes the engine whose kernels these are write NVTX ranges, as a clause."""
+    walls = [rank.wall for profile in profiles for rank in profile.ranks]
+    advice = recording_advice(detect_engine({name for wall in walls for name in wall.kernel_names}))
+    return _ANY_ENGINE if advice is None else advice[1]
+
+
+def without_traced(
+    findings: Iterable[Finding], profiles: Sequence[ProfileOutcome]
+) -> list[Finding]:
+    """Return findings that advise the engine's switch where NVTX was traced."""
+    every = list(findings)
+    if not nvtx_was_traced(profiles):
+        return every
+    return [_without(finding, profiles) for finding in every]
+
+
+def _without(finding: Finding, profiles: Sequence[ProfileOutcome]) -> Finding:
+    flags = (finding.record or "").split(" ")
+    if not any(flag.startswith(_TRACE) and "nvtx" in flag for flag in flags):
+        return finding
+    left = " ".join(filter(None, map(_remaining, flags)))
+    if left:
+        return replace(finding, record=left)
+    switch = engine_switch(profiles)
+    text = f"{finding.recommendation} NVTX was traced: {switch}."
+    return replace(finding, record=None, recommendation=text)
+
+
+def _remaining(flag: str) -> str:
+    """Return a flag without what was traced; empty where nothing is left of it."""
+    if not flag.startswith(_TRACE):
+        return flag
+    words = flag.removeprefix(_TRACE).split(",")
+    # CUDA stands beside what else is asked for: that flag alone would end it.
+    return flag.replace(",nvtx", "") if set(words) - set(_TRACED) else ""

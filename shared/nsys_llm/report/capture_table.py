@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import pid_of
-from nsys_llm.report.capture_texts import KINDS
-from nsys_llm.report.records import Tables
+from nsys_llm.report.run_texts import KINDS
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import ProfileOutcome, Statement
 
@@ -26,11 +25,6 @@ def capture_rows(profiles: Sequence[ProfileOutcome], ranks: Sequence[Rank]) -> l
             labels = (None, profile.label) if rank is None else (rank.number, rank.file)
             rows.append(_row(profile, said, *labels))
     return rows
-
-
-def is_limited(tables: Tables) -> bool:
-    """Return whether a statement limits what can be said of a run."""
-    return bool(tables["capture"]["limits"].any())
 
 
 def _place(said: Statement) -> tuple[Any, ...]:

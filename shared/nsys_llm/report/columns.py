@@ -10,14 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import (
-    PERCENTS,
-    Moments,
-    OrderStatistics,
-    Spread,
-    interpolate,
-    sample_std,
-)
+from nsys_llm.numeric.distributions import Moments, OrderStatistics, Spread, interpolate, sample_std
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank
@@ -25,14 +18,8 @@ from nsys_llm.trace.identity import Rank
 #: Arrays or lists of equal length, by column name.
 Columns = dict[str, Any]
 
-_PERCENTILE_NAMES: Final = {
-    25: "q1_ns",
-    50: "p50_ns",
-    75: "q3_ns",
-    90: "p90_ns",
-    95: "p95_ns",
-    99: "p99_ns",
-}
+#: Of `PERCENTS`.
+_PERCENTILE_NAMES: Final = ("q1_ns", "p50_ns", "q3_ns", "p90_ns", "p95_ns", "p99_ns")
 
 
 def distribution_columns(moments: Moments, order: OrderStatistics) -> Columns:
@@ -45,10 +32,7 @@ def distribution_columns(moments: Moments, order: OrderStatistics) -> Columns:
         "std_ns": sample_std(moments),
         "min_ns": pd.arrays.IntegerArray(moments.minimum.copy(), none.copy()),
         "max_ns": pd.arrays.IntegerArray(moments.maximum.copy(), none.copy()),
-        **{
-            _PERCENTILE_NAMES[percentile]: percentiles[:, i]
-            for i, percentile in enumerate(PERCENTS)
-        },
+        **dict(zip(_PERCENTILE_NAMES, percentiles.T, strict=True)),
     }
 
 

@@ -50,6 +50,11 @@ NAMED_SCOPES: Final = ("kernel", "category", "api", "phase")
 
 #: Columns of what a change gains; null where nobody knows.
 _GAINS: Final = ("gain_ns", "gain_pct", "gain_step_ns")
+#: The other columns of a price, and what it calls them.
+_PRICED: Final = {
+    **{name: name for name in ("bound_ns", "bound_pct", "about_basis", "replay_reason")},
+    **{"gain_tail_pct": "tail_pct", "measured_ns": "measured_ns", "span_ns": "span_ns"},
+}
 
 #: What is made of the cells of a column: of `cell` they are one value.
 How = Literal["cell", "sum", "max", "min", "median", "mean", "count", "distinct"]
@@ -158,30 +163,19 @@ def part_of(value: Any, name: str, over: Evidence | None) -> Any:
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding.
+    """One finding; its texts, and how precise it is, are as its `Rule` says.
 
     Attributes:
         rule: Name of the rule that found it, the same in every run: `slow_rank`.
-        kind: One of `KINDS`.
-        scope: One of `SCOPES`.
-        title: The finding in one line, without a full stop: what, where, how much.
-        details: The numbers, with units, in sentences.
-        tables: Tables in which those numbers stand.
-        recommendation: What to do next, in one or two sentences.
         evidence: The cells that the numbers in title and details are.
         numbers: Numbers in title and details that are no cell: sums, shares, limits; by name.
-        cause: What is at fault; findings of one cause are one opportunity.
         change: What somebody would do; None where two runs measured what it is worth.
         price: What that gains, which `prices` computes; None where `kind` is not performance.
-        specificity: How precisely it says why, see `Rule`.
         rank: Which rank, where it is about one; of several the one with the largest gain.
         name: Which kernel, category, API function or phase, as the tables have it.
         window_ns: Where to look: start and end in the clock of the rank's profile, as
             `--filter-time` takes them.
-        window_shows: What there is to see in that window, in few words.
         steps: The first and the last step of the job that it is about, where that is not all.
-        record: What to record next time to know more: flags of `nsys profile`, and nothing else,
-            so that they can be pasted.
         ncu: The command that profiles one launch of its kernel, see `nsys_llm.report.ncu`.
         impact_ns: GPU or host time that it is about.
     """
@@ -271,16 +265,6 @@ def _place(finding: Finding) -> tuple[Any, ...]:
     )
 
 
-def remarks(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings on the capture, in order."""
-    return [finding for finding in findings if finding.kind == CAPTURE]
-
-
-def opportunities(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that are not on the capture, in order."""
-    return [finding for finding in findings if finding.kind != CAPTURE]
-
-
 def severity_counts(findings: Sequence[Finding]) -> str:
     """Return how many findings there are of each severity: `1 high, 4 low`."""
     counts = {name: sum(finding.severity == name for finding in findings) for name in SEVERITIES}
@@ -290,15 +274,9 @@ def severity_counts(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{n} {words.get(name, name)}" for name, n in counts.items() if n)
 
 
-def finding_columns(findings: Sequence[Finding], names: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the named columns of the table `findings`, in the given order of findings."""
-    rows = [finding_row(finding) for finding in findings]
-    return {name: [row[name] for row in rows] for name in names}
-
-
 def finding_row(finding: Finding) -> dict[str, Any]:
     """Return one row of the table `findings`: what is several values is text or JSON."""
-    start_ns, end_ns = finding.window_ns or (None, None)
+    cause, (start_ns, end_ns) = finding.cause, finding.window_ns or (None, None)
     scoped = {name: finding.name if finding.scope == name else None for name in NAMED_SCOPES}
     return {
         "kind": finding.kind,
@@ -311,7 +289,9 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "ranks": ",".join(map(str, finding.ranks)) or None,
         "name": finding.name,
         **scoped,
-        **cause_row(finding.cause),
+        "cause": cause and cause.kind,
+        "cause_rank": cause and cause.rank,
+        "cause_detail": cause and (cause.note if cause.detail is None else cause.detail),
         "change": None if finding.change is None else finding.change.kind,
         "title": finding.title,
         "details": finding.details,
@@ -373,25 +353,11 @@ def finding_record(finding: Finding) -> dict[str, Any]:
     }
 
 
-def cause_row(cause: Cause | None) -> dict[str, Any]:
-    """Return the columns of a table that say what is at fault."""
-    if cause is None:
-        return dict.fromkeys(("cause", "cause_rank", "cause_detail"))
-    detail = cause.note if cause.detail is None else cause.detail
-    return {"cause": cause.kind, "cause_rank": cause.rank, "cause_detail": detail}
-
-
 def price_row(price: Price | None) -> dict[str, Any]:
     """Return the columns of a table that say what a change gains."""
     known = price is not None and price.is_known
-    return {
-        **{name: getattr(price, name) if known else None for name in _GAINS},
-        "bound_ns": None if price is None else price.bound_ns,
-        "bound_pct": None if price is None else price.bound_pct,
-        "about_basis": None if price is None else price.about_basis,
-        "replay_reason": None if price is None else price.replay_reason,
-        "gain_tail_pct": None if price is None else price.tail_pct,
-        "measured_ns": None if price is None else price.measured_ns,
-        "span_ns": None if price is None else price.span_ns,
-        "wall_classes": None if price is None else ", ".join(price.wall_classes),
-    }
+    gains = {name: getattr(price, name) if known else None for name in _GAINS}
+    if price is None:
+        return gains | dict.fromkeys((*_PRICED, "wall_classes"))
+    others = {name: getattr(price, of) for name, of in _PRICED.items()}
+    return gains | others | {"wall_classes": ", ".join(price.wall_classes)}

@@ -6,28 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from nsys_llm.report import summary
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import TAIL, Price, bound_words, sure_word
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
-from nsys_llm.report.summary import (
-    BELOW,
-    HEIGHT,
-    WIDTH,
-    answer_lines,
-    fitted_parts,
-    limit_lines,
-    plain,
-    wrapped,
-)
-from nsys_llm.view.text import (
-    counted,
-    format_ns,
-    format_percent,
-    quoted,
-    sentences,
-    shortened,
-)
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted, sentences, shortened
 
 #: Lines of a verdict and of an advice.
 _MOST_LINES: Final = {"verdict": 6, "advice": 3}
@@ -62,14 +46,14 @@ _CUTS: Final = (
 
 
 def first_screen_lines(
-    report: Report, screen: Screen, width: int = WIDTH, height: int = HEIGHT
+    report: Report, screen: Screen, width: int = summary.WIDTH, height: int = summary.HEIGHT
 ) -> list[str]:
     """Return the lines: facts and bound, the wall split, opportunities, and what to trust.
 
     Args:
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
-    width, most_n = max(60, min(width, 120)), max(height, HEIGHT) - BELOW
+    width, most_n = max(60, min(width, 120)), max(height, summary.HEIGHT) - summary.BELOW
     for cut in _CUTS:
         lines, trust = _above(report, screen, width, cut), _trust(report, screen, width, cut)
         left_n = most_n - len(lines) - len(trust)
@@ -81,11 +65,11 @@ def first_screen_lines(
 
 def _above(report: Report, screen: Screen, width: int, cut: _Cut) -> list[str]:
     """Return what stands above opportunities."""
-    lines = [*limit_lines(report, width), *_title(report, screen, width)]
+    lines = [*summary.limit_lines(report, width), *_title(report, screen, width)]
     if screen.verdict:
-        lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
+        lines += summary.answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
-        lines += fitted_parts(line, width, cut.wall_n)
+        lines += summary.fitted_parts(line, width, cut.wall_n)
     for text in screen.lines:
         lines += _named_lines(text, width, "  ", "    ", 1)
     return lines
@@ -93,13 +77,13 @@ def _above(report: Report, screen: Screen, width: int, cut: _Cut) -> list[str]:
 
 def _trust(report: Report, screen: Screen, width: int, cut: _Cut) -> list[str]:
     """Return the remark that qualifies most of the rest, and how many others there are."""
-    if not screen.trust or limit_lines(report, width):
+    if not screen.trust or summary.limit_lines(report, width):
         return []
     rest_n = len(report.caveats) + len(report.remarks) - 1
     more = f" ({counted(rest_n, 'more note')} in the report)" if rest_n > 0 else ""
-    text = f"trust  {plain(screen.trust).rstrip('.')}"
+    text = f"trust  {summary.plain(screen.trust).rstrip('.')}"
     for room_n in (width, width - len(more)):
-        lines = wrapped(text, room_n, "", hanging=" " * 7, most=cut.trust_n)
+        lines = summary.wrapped(text, room_n, "", hanging=" " * 7, most=cut.trust_n)
         if len(lines[-1]) + len(more) <= width:
             break
     return [*lines[:-1], lines[-1] + more]
@@ -112,7 +96,11 @@ def _title(report: Report, screen: Screen, width: int) -> list[str]:
     """
     bound = " -> ".join(dict.fromkeys(line.bound.word for line in report.wall))
     # At least two blanks before the bound.
-    facts, name, room_n = plain(screen.facts), plain(quoted(screen.subject)), width - len(bound)
+    facts, name, room_n = (
+        summary.plain(screen.facts),
+        summary.plain(quoted(screen.subject)),
+        width - len(bound),
+    )
     left_n = room_n - len(facts) - 4
     if left_n >= min(len(name), _LEAST_NAME):
         return [f"{f'{shortened(name, left_n)}: {facts}'.ljust(room_n)}{bound}".rstrip()]
@@ -120,20 +108,19 @@ def _title(report: Report, screen: Screen, width: int) -> list[str]:
     head = f"{shortened(name, max(room_n - len(first) - 4, _LEAST_NAME))}: {first}"
     while parts and len(head) + len(parts[0]) + 3 <= room_n:
         head += f" {parts.pop(0)}"
-    return [f"{head.ljust(room_n)}{bound}", *wrapped(" ".join(parts), width, "  ")]
+    return [f"{head.ljust(room_n)}{bound}", *summary.wrapped(" ".join(parts), width, "  ")]
 
 
 def _opportunities(report: Report, screen: Screen, width: int, cut: _Cut, most_n: int) -> list[str]:
-    """Return all opportunities with as many lines as a cut leaves, and what to do about the first.
-
-    Args:
-        most_n: Lines of an answer, where there are none.
-    """
+    """Return opportunities as a cut has them, and what to do; else the answer in `most_n` lines."""
     findings = [
         opportunity for opportunity in report.opportunities if opportunity.price is not None
     ]
     if not findings:
-        return ["", *wrapped(plain(report.answer), width, "", most=max(most_n - 1, 1))]
+        return [
+            "",
+            *summary.wrapped(summary.plain(report.answer), width, "", most=max(most_n - 1, 1)),
+        ]
     scale = Scale.of(screen.whole_ns)
     whole = f"{scale.unit} of {scale.number(screen.whole_ns)} {screen.whole}"
     gains = [
@@ -179,7 +166,9 @@ def _item_lines(finding: Finding, head: str, width: int, most_n: int) -> list[st
             text = bound
     lines = _named_lines(text, width, head, hanging, most_n)
     if len(lines) > most_n:
-        lines = wrapped(plain(text, _LEAST_NAME), width, head, hanging=hanging, most=most_n)
+        lines = summary.wrapped(
+            summary.plain(text, _LEAST_NAME), width, head, hanging=hanging, most=most_n
+        )
     return lines
 
 
@@ -187,7 +176,7 @@ def _named_lines(prose: str, width: int, head: str, hanging: str, most_n: int) -
     """Return prose in some lines if it fits with its names cut, else in as many as it takes."""
     lines: list[str] = []
     for length in range(min(_MOST_NAME, width - len(head)), _LEAST_NAME - 1, -1):
-        lines = wrapped(plain(prose, length), width, head, hanging=hanging)
+        lines = summary.wrapped(summary.plain(prose, length), width, head, hanging=hanging)
         if len(lines) <= most_n and max(map(len, lines)) <= width:
             break
     return lines
@@ -195,9 +184,9 @@ def _named_lines(prose: str, width: int, head: str, hanging: str, most_n: int) -
 
 def _sentences(text: str, width: int) -> list[str]:
     """Return the first sentences of an advice, as many whole ones as fit into its lines."""
-    parts = [plain(part) for part in sentences(text)]
+    parts = [summary.plain(part) for part in sentences(text)]
     for parts_n in range(len(parts), 0, -1):
-        lines = wrapped(" ".join(parts[:parts_n]), width, "   ")
+        lines = summary.wrapped(" ".join(parts[:parts_n]), width, "   ")
         if len(lines) <= _MOST_LINES["advice"]:
             return lines
-    return wrapped(" ".join(parts), width, "   ", most=_MOST_LINES["advice"])
+    return summary.wrapped(" ".join(parts), width, "   ", most=_MOST_LINES["advice"])

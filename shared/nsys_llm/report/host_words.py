@@ -19,16 +19,7 @@ from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.host_modules import UNRESOLVED
-from nsys_llm.trace.steps import (
-    LEAST_SAMPLES,
-    OFF_CORE,
-    OS_CALL,
-    RUNNING,
-    SAMPLED,
-    STEP,
-    UNKNOWN,
-    WARMUP,
-)
+from nsys_llm.trace import steps as host
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 #: With fewer of the samples that there should be, shares say nothing; ours.
@@ -39,7 +30,11 @@ _LEAST_PCT: Final = 50.0
 #: fewer of them gain nothing; ours.
 _LEAST_LAUNCHES_PCT: Final = 5.0
 
-_WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the C library"}
+_WORDS: Final = {
+    host.OFF_CORE: "off its core",
+    host.RUNNING: "running",
+    host.OS_CALL: "in the C library",
+}
 #: Calls that launch one operation: neither a graph nor a function of the host.
 _LAUNCHES: Final = r"cu(da)?Launch(?!HostFunc)"
 _COLLECTS: Final = "garbage collection"
@@ -48,7 +43,7 @@ STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
         title="{hosts} {host_step_ns} a step{host_where}{host_words}: its GPU idles "
-        "{share_pct}[ (start-up {start_up_pct})]",
+        "{share_pct}[ (start-up {start_up_pct})]"
     ),
     START_UP: Case(
         title="Start-up: {who} is late in {host_range:quoted}: {its} GPU idles {host_share_pct}",
@@ -126,13 +121,13 @@ class Waited:
         period_ns = max((row["period_ns"] or 0 for row in here.modules), default=0)
         on_core_ns = sum(row.get("on_core_ns") or 0 for row in here.states)
         expected_n = on_core_ns / period_ns if period_ns else 0.0
-        return counts, max(LEAST_SAMPLES, math.ceil(_LEAST_SAMPLED * expected_n))
+        return counts, max(host.LEAST_SAMPLES, math.ceil(_LEAST_SAMPLED * expected_n))
 
     @cached_property
     def software(self) -> str | None:
         """Which software most of these samples are in, with certainty; None where they say none."""
         counts, least_n = self.samples
-        if self.doing[0] not in SAMPLED or counts.total() < least_n:
+        if self.doing[0] not in host.SAMPLED or counts.total() < least_n:
             return None
         name, _ = max(counts.items(), key=lambda item: item[::-1])
         return name if name != UNRESOLVED and self._is_most(counts[name]) else None
@@ -157,7 +152,7 @@ class Waited:
     @property
     def said(self) -> str:
         """What it did most, as it follows a time; empty where it is not recorded."""
-        return "" if not self.states or self.doing[0] == UNKNOWN else f", {self.words}"
+        return "" if not self.states or self.doing[0] == host.UNKNOWN else f", {self.words}"
 
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -183,7 +178,7 @@ class Waited:
         """What to do about it; None where it says too little."""
         ranges = {row["range"] for row in self.states}
         known = {"range": ranges.pop() if len(ranges) == 1 else None}
-        state, what, pct = self.doing if self.states else (UNKNOWN, None, 0.0)
+        state, what, pct = self.doing if self.states else (host.UNKNOWN, None, 0.0)
         if pct >= _LEAST_PCT:
             if what is None and (what := self.software):
                 rows = self.where("state", state).modules
@@ -198,7 +193,7 @@ class Waited:
 
 def _start_up(waited: Waited) -> Waited | None:
     """Return the warm-up with most of some time; None where steps have more."""
-    warm = waited.where("part", WARMUP)
+    warm = waited.where("part", host.WARMUP)
     if not warm.time_ns or 2 * warm.time_ns < waited.time_ns:
         return None
     return warm.where("range", warm.most("range")[0])
@@ -210,16 +205,16 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
     What does not repeat is start-up, and is listed apart from steps.
     """
     waited, said = Waited.of(tables, gpu), []
-    steps = waited.where("part", STEP)
+    steps = waited.where("part", host.STEP)
     if (warm := _start_up(waited)) is not None:
         loads = " (modules are loaded)" if warm.most("cause")[0] == "module_load" else ""
         said.append(
             f"{format_ns(warm.time_ns)} of the {format_ns(waited.time_ns)} of waiting for the host "
             f"are in {quoted(warm.states[0]['range'])}{loads}: start-up, nothing to gain later"
         )
-    if steps.time_ns and (state := steps.doing[0]) != UNKNOWN:
+    if steps.time_ns and (state := steps.doing[0]) != host.UNKNOWN:
         (counts, least_n), words = steps.samples, steps.words
-        if state == RUNNING and (n := counts.total()) < least_n:
+        if state == host.RUNNING and (n := counts.total()) < least_n:
             numbers = f"{format_count(n)} of at least {format_count(least_n)}"
             words += f" (too few samples to show the code: {numbers})"
         steps_n = counted(steps.states[0]["steps_n"], "step")
@@ -245,7 +240,7 @@ def host_case(
     Returns:
         None where neither steps nor warm-ups say most of it; `host_ns` is start-up.
     """
-    warm, steps = waited.where("part", WARMUP), waited.where("part", STEP)
+    warm, steps = waited.where("part", host.WARMUP), waited.where("part", host.STEP)
     start_up, fields = _start_up(waited), {"host_ns": warm.time_ns}
     if start_up is not None and 4 * steps.time_ns < waited.time_ns:
         name = start_up.states[0]["range"]

@@ -10,10 +10,16 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
-from nsys_llm.report.ncu import NCU_LABEL
-from nsys_llm.report.page_parts import NAME_LENGTH
+from nsys_llm.report.page import NAME_LENGTH
 from nsys_llm.report.price import TAIL
-from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Prose, Report, finding_parts
+from nsys_llm.report.report import (
+    MOST_SHOWN,
+    NOT_ADDITIVE,
+    Prose,
+    Report,
+    finding_parts,
+    remark_text,
+)
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import PROSE, Field, cells, headings, more_rows, parted_columns, unfilled
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
@@ -54,7 +60,10 @@ def report_markdown(report: Report, results: Results) -> str:
     below = [capture_markdown(report), _FILES]
     parts = [_head_within(report, _MOST_WORDS - _words_n(below)), *below]
     words_n = _MOST_WORDS - _words_n(parts)
-    parts += _sections_within(_chosen(report.lead_sections), results, words_n)
+    # First those that were asked for.
+    wanted = sorted(report.lead_sections, key=lambda section: not section.optional)[:_MOST_SECTIONS]
+    chosen = [section for section in report.lead_sections if section in wanted]
+    parts += _sections_within(chosen, results, words_n)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -67,12 +76,6 @@ def _head_within(report: Report, words_n: int) -> str:
     heads = (head_markdown(report, most_n) for most_n in range(MOST_SHOWN, 1, -1))
     fits = (head for head in heads if _words_n([head]) <= words_n)
     return next(fits, None) or head_markdown(report, 1)
-
-
-def _chosen(sections: Sequence[Section]) -> list[Section]:
-    """Return the sections that a report has room for: first those that were asked for."""
-    wanted = sorted(sections, key=lambda section: not section.optional)[:_MOST_SECTIONS]
-    return [section for section in sections if section in wanted]
 
 
 def _sections_within(sections: Sequence[Section], results: Results, words_n: int) -> list[str]:
@@ -123,8 +126,11 @@ def capture_markdown(report: Report) -> str:
     """Return the capture's facts, its caveats, and what it could not show."""
     facts = [f"- {label}: {markdown_prose(text)}" for label, text in report.facts]
     parts = ["## Capture", "\n".join(facts)]
-    if report.remarks:
-        parts.append("\n".join(_remark(remark) for remark in report.remarks))
+    remarks = [
+        f"- **{markdown_prose(remark.title)}.** {remark_text(remark, markdown_prose, _fenced)}"
+        for remark in report.remarks
+    ]
+    parts += ["\n".join(remarks)] if remarks else []
     for title, texts in report.notes:
         parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]
     return "\n\n".join(parts)
@@ -171,14 +177,6 @@ def _finding(number: int, finding: Finding) -> str:
     label = finding.severity or finding.kind
     head = f"{number}. **{label}**: {markdown_prose(finding.title)}"
     return "\n".join([head, *(f"{indent}- {name}: {text}" for name, text in details)])
-
-
-def _remark(finding: Finding) -> str:
-    text = f"- **{markdown_prose(finding.title)}.** {markdown_prose(finding.details)} "
-    text += markdown_prose(finding.recommendation)
-    if finding.record:
-        text += f" Record next time: {_fenced(finding.record)}"
-    return f"{text} {NCU_LABEL}: {_fenced(finding.ncu)}" if finding.ncu else text
 
 
 def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:

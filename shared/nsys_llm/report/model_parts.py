@@ -43,7 +43,9 @@ def with_parts(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
 def _placed(finding: Finding, parts: pd.DataFrame | None, tables: Tables) -> Finding:
     if parts is None or finding.kind != PERFORMANCE or finding.scope not in _SCOPES:
         return finding
-    names = _kernel_names(finding) & set(parts["name"])
+    chosen = (value for cell in finding.evidence for _, value in cell.where)
+    named_by = {n for some in chosen for n in (some if isinstance(some, tuple) else (some,))}
+    names = {name for name in named_by if isinstance(name, str)} & set(parts["name"])
     rows = parts[parts["name"].isin(names)]
     rows = rows.assign(inferred_ns=rows["total_ns"].where(rows["found_by"] == _INFERRED, 0))
     sums = rows.groupby(_PLACE, dropna=False, sort=True)[["total_ns", "inferred_ns"]].sum()
@@ -87,13 +89,3 @@ def _words(place: Record) -> str:
     if not part:
         return ", ".join(said)
     return f"{quoted(part)} ({', '.join(said)})" if said else quoted(part)
-
-
-def _kernel_names(finding: Finding) -> set[str]:
-    """Return the names that choose the rows of a finding's evidence, of any table."""
-    names: set[str] = set()
-    for cell in finding.evidence:
-        for value in dict(cell.where).values():
-            some = value if isinstance(value, tuple) else (value,)
-            names |= {item for item in some if isinstance(item, str)}
-    return names

@@ -16,20 +16,10 @@ from pprint import pformat
 from typing import Any, Final
 
 from nsys_llm.manifest.declared import Section
-from nsys_llm.report import drawing
+from nsys_llm.report import drawing, page
 from nsys_llm.report.markdown import answer_markdown, findings_heading
-from nsys_llm.report.page_parts import (
-    below_finding,
-    capture_html,
-    contents_html,
-    findings_html,
-    html_text,
-    link_id,
-    marked_numbers,
-)
 from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, Report
 from nsys_llm.view.results import Results
-from nsys_llm.view.tables import Html
 
 NOTEBOOK_NAME: Final = "analysis.ipynb"
 
@@ -63,21 +53,19 @@ def write_notebook(folder: Path, report: Report, results: Results) -> None:
 
 
 def build_notebook(report: Report, results: Results) -> Any:
-    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones.
-
-    Raises:
-        ImportError: plotly or nbformat is not installed.
-    """
+    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones."""
     # A link into what is folded would lead nowhere; the heading above it is there.
     links = {
         section.table: section.title if section.lead or section.opening else MORE_HEADING
         for section in reversed(report.sections)
     } | {section.table: EXTRA_HEADING for section in report.extra_sections}
     cells = _Cells()
-    answer = answer_markdown(report, html_text)
-    titles = [section.title for section in report.opening_sections]
-    places = {number: link_id(titles[0]) for number in marked_numbers(report, results)}
-    reported = findings_html(report.opportunities, links, places)
+    answer = answer_markdown(report, page.html_text)
+    places = {
+        number: page.link_id(report.opening_sections[0].title)
+        for number in page.marked_numbers(report, results)
+    }
+    reported = page.findings_html(report.opportunities, links, places)
     findings = f"{findings_heading(report)}\n\n{reported}".rstrip()
     if report.opening_sections:
         cells.text("answer", answer)
@@ -86,22 +74,23 @@ def build_notebook(report: Report, results: Results) -> Any:
             _add_section(cells, section, results, "##")
         for section in report.beside_sections:
             number = int(results.table(section.table)["finding"].iloc[0])
-            first, findings = below_finding(findings, number)
+            first, findings = page.below_finding(findings, number)
             cells.text("findings", first)
             _add_section(cells, section, results, "###")
         cells.text("findings", findings)
     else:
         cells.text("answer", f"{answer}\n\n{findings}")
-    contents, capture = contents_html(_titles(report)), capture_html(report)
-    cells.text("capture", f"{contents}\n\n## Capture\n\n{capture}")
+    folded = [
+        ("more", MORE_HEADING, report.other_sections),
+        ("extra", EXTRA_HEADING, report.extra_sections),
+    ]
+    titles = [section.title for section in report.lead_sections]
+    contents = page.contents_html([*titles, *(heading for _, heading, some in folded if some)])
+    cells.text("capture", f"{contents}\n\n## Capture\n\n{page.capture_html(report)}")
     if not report.opening_sections:
         cells.code("set-up", _SET_UP, None)
     for section in report.lead_sections:
         _add_section(cells, section, results, "##")
-    folded = (
-        ("more", MORE_HEADING, report.other_sections),
-        ("extra", EXTRA_HEADING, report.extra_sections),
-    )
     for name, heading, sections in folded:
         if sections:
             cells.text(name, f"## {heading}", folded=True)
@@ -109,12 +98,6 @@ def build_notebook(report: Report, results: Results) -> Any:
             _add_section(cells, section, results, "###")
     cells.text("go-on", _CLOSING)
     return cells.notebook()
-
-
-def _titles(report: Report) -> list[str]:
-    titles = [section.title for section in report.lead_sections]
-    titles += [MORE_HEADING] if report.other_sections else []
-    return [*titles, *([EXTRA_HEADING] if report.extra_sections else [])]
 
 
 class _Cells:
@@ -176,8 +159,8 @@ def _add_section(cells: _Cells, section: Section, results: Results, level: str) 
         return
     rows = {"rows_n": section.rows_n, "columns": list(section.columns)}
     words = _call("rows", section.table, rows | ({"by": section.by} if section.by else {}))
-    rows_shown = results.rows(section.table, section.rows_n, section.columns, by=section.by)
-    cells.code(section.table, words, _shown(rows_shown))
+    html = results.rows(section.table, section.rows_n, section.columns, by=section.by)
+    cells.code(section.table, words, {"text/html": html.html, "text/plain": html.text})
 
 
 def _call(method: str, table: str, arguments: Mapping[str, Any]) -> str:
@@ -186,10 +169,6 @@ def _call(method: str, table: str, arguments: Mapping[str, Any]) -> str:
         f"    {name}={pformat(value, width=84, compact=True)}," for name, value in arguments.items()
     ]
     return "\n".join([f"results.{method}(", f'    "{table}",', *lines, ")"])
-
-
-def _shown(html: Html) -> dict[str, str]:
-    return {"text/html": html.html, "text/plain": html.text}
 
 
 def _copy_view(target: Path) -> None:

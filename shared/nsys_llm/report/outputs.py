@@ -35,19 +35,7 @@ _KINDS: Final = {
 
 # A spreadsheet takes a cell that starts so for a formula, and runs it; some know the full-width
 # signs too.
-_FORMULA_STARTS: Final = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-    "\n",
-    "\uff1d",
-    "\uff0b",
-    "\uff0d",
-    "\uff20",
-)
+_FORMULA_STARTS: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 #: Arrays or lists of equal length by column name, or rows; None and NaN are null.
@@ -124,9 +112,7 @@ def write_tables(
         if csv:
             # Lines end as RFC 4180 says; cells with a lone carriage return are quoted only then.
             for_spreadsheets(tables[name]).to_csv(
-                folder / f"{name}.csv",
-                index=table.index is not None,
-                lineterminator="\r\n",
+                folder / f"{name}.csv", index=table.index is not None, lineterminator="\r\n"
             )
     return written
 

@@ -48,11 +48,9 @@ def findings_track(findings: Sequence[Finding]) -> Track:
     """Return the line of findings that have a window."""
     shown = [(finding, finding.window_ns) for finding in findings if finding.window_ns is not None]
     times = np.array([window for _, window in shown], dtype=np.int64).reshape(-1, 2)
-    details: dict[str, list[int | str | None]] = {
-        "severity": [finding.severity for finding, _ in shown],
-        "rule": [finding.rule for finding, _ in shown],
-        "details": [finding.details for finding, _ in shown],
-        "recommendation": [finding.recommendation for finding, _ in shown],
+    details = {
+        name: [getattr(finding, name) for finding, _ in shown]
+        for name in ("severity", "rule", "details", "recommendation")
     }
     titles = [finding.title for finding, _ in shown]
     return Track.plain("findings", "finding", times, titles, np.arange(len(shown)), details)
@@ -65,8 +63,7 @@ def write_trace(path: Path, ranks: Sequence[TracedRank], remarks: Sequence[str])
         packed.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
         before = b""
         for rank in ranks:
-            moved = replace(rank, on_axis=_moved(rank.on_axis, before_ns))
-            packed.write(before + ",\n".join(_events(moved)).encode("ascii"))
+            packed.write(before + ",\n".join(_events(rank, before_ns)).encode("ascii"))
             before = b",\n"
         packed.write(f'\n],"otherData":{{"remarks":{_json(list(remarks))}}}}}\n'.encode("ascii"))
 
@@ -80,11 +77,10 @@ def _first_ns(rank: TracedRank) -> int:
     return int(rank.on_axis(first_ns).min()) if starts else 0
 
 
-def _moved(on_axis: Callable[[IntArray], IntArray], by_ns: int) -> Callable[[IntArray], IntArray]:
-    return lambda times_ns: on_axis(times_ns) + by_ns
+def _events(rank: TracedRank, before_ns: int) -> Iterator[str]:
+    def on_axis(times_ns: IntArray) -> IntArray:
+        return rank.on_axis(times_ns) + before_ns
 
-
-def _events(rank: TracedRank) -> Iterator[str]:
     pid = rank.number
     yield _named("process_name", pid, 0, rank.label)
     yield f'{{"ph":"M","pid":{pid},"name":"process_sort_index","args":{{"sort_index":{pid}}}}}'
@@ -102,7 +98,7 @@ def _events(rank: TracedRank) -> Iterator[str]:
             yield f'{{"ph":"M",{place},"args":{{"sort_index":{tid + number}}}}}'
         starts.append(track.start_ns)
         ends.append(track.end_ns)
-        events += _slices(pid, _on_axis(track, rank.on_axis), (tid + lane).tolist())
+        events += _slices(pid, _on_axis(track, on_axis), (tid + lane).tolist())
         tid += lanes_n
     if starts:
         # Calls stand before operations, so that an arrow begins before it ends.
@@ -110,7 +106,7 @@ def _events(rank: TracedRank) -> Iterator[str]:
         for row in np.lexsort((-end_ns, start_ns)).tolist():
             yield events[row]
     for counter in rank.timeline.counters:
-        yield from _changes(pid, counter, rank.on_axis)
+        yield from _changes(pid, counter, on_axis)
 
 
 def _on_axis(track: Track, on_axis: Callable[[IntArray], IntArray]) -> Track:
@@ -127,7 +123,10 @@ def _on_axis(track: Track, on_axis: Callable[[IntArray], IntArray]) -> Track:
 def _slices(pid: int, track: Track, tids: Sequence[int]) -> Iterator[str]:
     names = [_json(_shown(text)) for text in track.texts]
     kinds = [_json(kind) for kind in track.kinds]
-    details = {_json(name): _listed(values) for name, values in track.details.items()}
+    details = {
+        _json(name): values.tolist() if isinstance(values, np.ndarray) else values
+        for name, values in track.details.items()
+    }
     direction = "flow_out" if track.launches else "flow_in"
     columns = (track.name, track.kind, track.start_ns, track.end_ns, track.link)
     rows = zip(tids, *(column.tolist() for column in columns), strict=True)
@@ -148,18 +147,13 @@ def _slices(pid: int, track: Track, tids: Sequence[int]) -> Iterator[str]:
 def _changes(pid: int, counter: Counter, on_axis: Callable[[IntArray], IntArray]) -> Iterator[str]:
     name, unit = _json(counter.label), _json(counter.unit)
     for at_ns, value in zip(on_axis(counter.at_ns).tolist(), counter.value.tolist(), strict=True):
-        yield (
-            f'{{"ph":"C","pid":{pid},"ts":{_us(at_ns)},"name":{name},"args":{{{unit}:{value}}}}}'
-        )
+        place = f'"pid":{pid},"ts":{_us(at_ns)}'
+        yield f'{{"ph":"C",{place},"name":{name},"args":{{{unit}:{value}}}}}'
 
 
 def _named(what: str, pid: int, tid: int, name: str) -> str:
     place = f'"pid":{pid},"tid":{tid}' if tid else f'"pid":{pid}'
     return f'{{"ph":"M",{place},"name":"{what}","args":{{"name":{_json(_shown(name))}}}}}'
-
-
-def _listed(values: Sequence[int | str | None] | IntArray) -> Sequence[int | str | None]:
-    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def _us(time_ns: int) -> str:

@@ -13,7 +13,7 @@ from nsys_llm.report.causes import Cause, Change, ChangeKind
 from nsys_llm.report.findings import CAPTURE, Finding, cells
 from nsys_llm.report.price import FEW_STEPS
 from nsys_llm.report.records import Record, Tables, grouped, records
-from nsys_llm.report.rules import OF_RANK, OURS, Case, Rule
+from nsys_llm.report.rules import OF_RANK, OURS, Case, Rule, rules_by_id
 from nsys_llm.view.text import gpus_words, quoted, ranks_words, shortened
 
 _COLUMNS: Final = (
@@ -38,92 +38,87 @@ _rule: Final = partial(
 )
 
 #: By verdict.
-RULES: Final = {
-    rule.id: rule
-    for rule in (
-        _rule(
-            id="profiler",
-            title="The profiler makes {who} late",
-            recommendation="This waiting disappears without the profiler. Record fewer kinds of "
-            "events, or a shorter time, and compare.",
-            kind=CAPTURE,
-        ),
-        _rule(
-            id="more_work",
-            title="{Who} has more to compute[ in {kernel}][: {kernel_pct} more than its "
-            "peers][, {more_pct} in all]",
-            recommendation=_EVEN,
-            cases={
-                "batch": Case(
-                    title="{Who} has more to compute: {requests_n:request} a step, its peers "
-                    "{peer_requests_n}[, and computes {more_pct} longer]",
-                    recommendation=_BALANCE,
-                ),
-            },
-        ),
-        _rule(
-            id="less_work",
-            title="{Who} {have} less to compute in {less_steps_n} of {steps_n:step}"
-            "[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
-            threshold="in 90 % of the steps: less than 70 % of the others' requests and less "
-            "compute; if names give no requests, over at least 20 steps: less than 70 % of their "
-            "compute, or smaller grids in as many launches",
-            recommendation=_EVEN,
-            cases={
-                "empty": Case(
-                    title="{Who} {run} empty batches in {less_steps_n} of {steps_n:step}"
-                    "[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
-                    recommendation=_BALANCE,
-                ),
-                "batch": Case(
-                    title="{Who} {have} less to do: {requests_n:request} a step, the others "
-                    "{peer_requests_n}[ ({waiting_pct} of {waiting} is waiting)]",
-                    recommendation=_BALANCE,
-                ),
-            },
-        ),
-        _rule(
-            id="slow_gpu",
-            title="{Gpu} is slow[: compute {more_pct} longer]"
-            "[ for as many requests ({requests_n})]",
-            recommendation="Check its clocks, temperature, power limit and other processes on "
-            "it. Swap the GPU to see whether the slowness moves with it.",
-        ),
-        _rule(
-            id="slow_host",
-            title="Machine[ {host}] is slow: {members} compute[ {more_pct}] longer",
-            recommendation="Compare clocks, power limits, driver and firmware of this machine "
-            "with those of the others, or leave it out.",
-        ),
-        _rule(
-            id="late_host",
-            title="Rank {rank}'s host launches late[ on GPU {gpu}]: {late_ns} a step",
-            recommendation="Check what its threads do before they launch: other processes on its "
-            "cores, NUMA placement, data loading, garbage collection.",
-        ),
-        _rule(
-            id="late",
-            title="{Who} comes late to collectives: {late_ns} a step",
-            recommendation="It computes as long as its peers. `idle_gaps` shows what its "
-            "host did meanwhile, if API calls were recorded.",
-        ),
-        _rule(
-            id="pauses",
-            title="{Who} comes late in {late_steps_n} of {steps_n:step}"
-            "[: {late_ns} a step on average]",
-            recommendation="Check what its host does in these steps: data loading, checkpoints, "
-            "garbage collection.",
-            threshold="steps later than five times the median step hold half of its lateness, "
-            "and that is worth 3 % of the span",
-            cases={
-                "few": Case(
-                    title="{Who} comes late in {late_steps_n} of {steps_n:step}"
-                    "[: others wait {about_ns}]",
-                )
-            },
-        ),
-    )
-}
+RULES: Final = rules_by_id(
+    _rule(
+        id="profiler",
+        title="The profiler makes {who} late",
+        recommendation="This waiting disappears without the profiler. Record fewer kinds of "
+        "events, or a shorter time, and compare.",
+        kind=CAPTURE,
+    ),
+    _rule(
+        id="more_work",
+        title="{Who} has more to compute[ in {kernel}][: {kernel_pct} more than its "
+        "peers][, {more_pct} in all]",
+        recommendation=_EVEN,
+        cases={
+            "batch": Case(
+                title="{Who} has more to compute: {requests_n:request} a step, its peers "
+                "{peer_requests_n}[, and computes {more_pct} longer]",
+                recommendation=_BALANCE,
+            )
+        },
+    ),
+    _rule(
+        id="less_work",
+        title="{Who} {have} less to compute in {less_steps_n} of {steps_n:step}"
+        "[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
+        threshold="in 90 % of the steps: less than 70 % of the others' requests and less "
+        "compute; if names give no requests, over at least 20 steps: less than 70 % of their "
+        "compute, or smaller grids in as many launches",
+        recommendation=_EVEN,
+        cases={
+            "empty": Case(
+                title="{Who} {run} empty batches in {less_steps_n} of {steps_n:step}"
+                "[ ({waiting_pct} of {waiting} is waiting)]: work is not spread",
+                recommendation=_BALANCE,
+            ),
+            "batch": Case(
+                title="{Who} {have} less to do: {requests_n:request} a step, the others "
+                "{peer_requests_n}[ ({waiting_pct} of {waiting} is waiting)]",
+                recommendation=_BALANCE,
+            ),
+        },
+    ),
+    _rule(
+        id="slow_gpu",
+        title="{Gpu} is slow[: compute {more_pct} longer][ for as many requests ({requests_n})]",
+        recommendation="Check its clocks, temperature, power limit and other processes on "
+        "it. Swap the GPU to see whether the slowness moves with it.",
+    ),
+    _rule(
+        id="slow_host",
+        title="Machine[ {host}] is slow: {members} compute[ {more_pct}] longer",
+        recommendation="Compare clocks, power limits, driver and firmware of this machine "
+        "with those of the others, or leave it out.",
+    ),
+    _rule(
+        id="late_host",
+        title="Rank {rank}'s host launches late[ on GPU {gpu}]: {late_ns} a step",
+        recommendation="Check what its threads do before they launch: other processes on its "
+        "cores, NUMA placement, data loading, garbage collection.",
+    ),
+    _rule(
+        id="late",
+        title="{Who} comes late to collectives: {late_ns} a step",
+        recommendation="It computes as long as its peers. `idle_gaps` shows what its "
+        "host did meanwhile, if API calls were recorded.",
+    ),
+    _rule(
+        id="pauses",
+        title="{Who} comes late in {late_steps_n} of {steps_n:step}[: {late_ns} a step on average]",
+        recommendation="Check what its host does in these steps: data loading, checkpoints, "
+        "garbage collection.",
+        threshold="steps later than five times the median step hold half of its lateness, "
+        "and that is worth 3 % of the span",
+        cases={
+            "few": Case(
+                title="{Who} comes late in {late_steps_n} of {steps_n:step}"
+                "[: others wait {about_ns}]"
+            )
+        },
+    ),
+)
 #: Of a stage of a pipeline; comm_stats alone writes it.
 STAGE_RULES: Final = {
     "slow_stage": _rule(

@@ -8,14 +8,7 @@ from typing import Any, Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
-from nsys_llm.report.findings import (
-    CAPTURE,
-    Finding,
-    finding_record,
-    opportunities,
-    remarks,
-    steps_words,
-)
+from nsys_llm.report.findings import CAPTURE, Finding, finding_record, steps_words
 from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.price import price_words
 from nsys_llm.report.screen import Screen
@@ -100,7 +93,7 @@ class Report:
     @property
     def opportunities(self) -> list[Finding]:
         """The findings on time, in order."""
-        return opportunities(self.findings)
+        return [finding for finding in self.findings if finding.kind != CAPTURE]
 
     @property
     def notes(self) -> list[tuple[str, list[str]]]:
@@ -114,7 +107,7 @@ class Report:
     @property
     def remarks(self) -> list[Finding]:
         """The findings on the capture, in order."""
-        return remarks(self.findings)
+        return [finding for finding in self.findings if finding.kind == CAPTURE]
 
 
 #: Findings that a page shows; the others are counted.
@@ -163,6 +156,14 @@ def where_to_look(finding: Finding) -> str | None:
     if not parts:
         return None
     return quoted(" ".join(parts)) + (f", {finding.window_shows}" if finding.window_shows else "")
+
+
+def remark_text(finding: Finding, prose: Prose, code: Prose) -> str:
+    """Return what stands behind the title of a remark; see `finding_parts`."""
+    text = f"{prose(finding.details)} {prose(finding.recommendation)}"
+    if finding.record:
+        text += f" Record next time: {code(finding.record)}"
+    return f"{text} {NCU_LABEL}: {code(finding.ncu)}" if finding.ncu else text
 
 
 def finding_parts(

@@ -18,9 +18,8 @@ from nsys_llm.report.outputs import write_tables
 from nsys_llm.report.page import PAGE_NAME, write_page
 from nsys_llm.report.report import Report
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_record import run_record, write_record
+from nsys_llm.report.run_record import REPORT_NAME, VERDICT_NAME, decide, run_record, write_json
 from nsys_llm.report.summary import summary_lines
-from nsys_llm.report.verdict import VERDICT_NAME, decide
 from nsys_llm.view.results import Results
 
 MARKDOWN_NAME: Final = "report.md"
@@ -54,11 +53,7 @@ def write_run(
 
 
 def write_data(
-    folder: Path,
-    run: Run,
-    tables: Mapping[str, pd.DataFrame],
-    report: Report,
-    code: ExitCode,
+    folder: Path, run: Run, tables: Mapping[str, pd.DataFrame], report: Report, code: ExitCode
 ) -> tuple[Results, dict[str, str]]:
     """Write the files of a run that programs read, tables and report.json; see `write_run`.
 
@@ -69,7 +64,7 @@ def write_data(
     results = Results(
         folder, write_tables(folder, run.manifest, tables, csv=bool(run.options["csv"]))
     )
-    write_record(folder, run_record(run, tables, report, code))
+    write_json(folder / REPORT_NAME, run_record(run, tables, report, code))
     titles = {section.table: section.title for section in reversed(run.manifest.sections)}
     labels = {name: titles.get(name, name.replace("_", " ").capitalize()) for name in tables}
     return results, {f"{name}.parquet": labels[name] for name in tables if len(tables[name])}
@@ -78,14 +73,7 @@ def write_data(
 def write_report(
     folder: Path, report: Report, results: Results, console: Console, *, html: bool = False
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Write the report in all of its forms.
-
-    Args:
-        html: Whether to write the page too.
-
-    Returns:
-        The summary's lines, and the files written, each with its label for Nsight Systems.
-    """
+    """Write the report in all of its forms, the page only if asked; see `write_run`."""
     (folder / MARKDOWN_NAME).write_text(report_markdown(report, results), encoding="utf-8")
     written = {MARKDOWN_NAME: "Report"}
     drawn = {NOTEBOOK_NAME: (write_notebook, "Notebook")}

@@ -81,7 +81,8 @@ class Rule:
         tables: Tables in which its numbers stand.
         details: The numbers, in sentences; empty where findings write their own.
         kind: What its findings tell, one of `KINDS`.
-        record: What to record next time to know more: flags of `nsys profile`, and nothing else.
+        record: What to record next time to know more: flags of `nsys profile`, and nothing else,
+            so that they can be pasted.
         window_shows: What there is to see in the window of a finding, in few words.
         cases: What it says in special cases, by their names.
         specificity: How precisely it says why: `OF_ALL` to `OF_BATCH`. Of
@@ -139,7 +140,8 @@ class Rule:
         known = {**about, **evident, **fields}
         first, rest = _first_sentence(said.details or self.details)
         shows = self.window_shows if about.get("window_ns") is not None else None
-        about["numbers"] = {**_numbers(fields), **about.get("numbers", {})}
+        numbers = {name: n for name, n in fields.items() if unit_of(name) and _is_number(n)}
+        about["numbers"] = {**numbers, **about.get("numbers", {})}
         return Finding(
             rule=self.id,
             kind=kind or self.kind,
@@ -159,10 +161,6 @@ class Rule:
             return filled(template, fields)
         except KeyError as error:
             raise ManifestError(f"rule {self.id}: field {error} is not given.") from error
-
-
-def _numbers(fields: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in fields.items() if unit_of(name) and _is_number(value)}
 
 
 def _is_number(value: object) -> bool:

@@ -5,32 +5,23 @@ They are made from its tables alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.manifest.manifest import Manifest
-from nsys_llm.report.capture_findings import capture_findings
-from nsys_llm.report.findings import (
-    PERFORMANCE,
-    Evidence,
-    Finding,
-    cells,
-    claim,
-    finding_columns,
-    ranked,
-)
+from nsys_llm.report.capture_findings import capture_findings, silent_files
+from nsys_llm.report.capture_summary import without_traced
+from nsys_llm.report.findings import PERFORMANCE, Finding, cells, claim, finding_row, ranked
 from nsys_llm.report.group_words import group_names, with_whose
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import declared_frame, declared_rows
 from nsys_llm.report.prices.pricing import priced
-from nsys_llm.report.recording import without_traced
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.report.unprofiled import COLUMN, IN_STEPS
-from nsys_llm.report.work_findings import silent_files
 from nsys_llm.view.text import cleaned, first_quoted, quoted
 
 _MOST_NAMED: Final = 5
@@ -42,7 +33,12 @@ def all_findings(run: Run, tables: Tables) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
     findings = run.analysis.findings(tables)
     if silent_files(tables):
-        findings = without_comparisons(findings)
+        # None that blames a rank by what others do.
+        findings = [
+            finding
+            for finding in findings
+            if finding.kind != PERFORMANCE or not (finding.cause and finding.cause.kind == "rank")
+        ]
     if not run.manifest.recipes:  # whose parts name them
         findings = with_whose(findings, tables)
     said = without_traced([*run_findings(tables), *findings], run.profiles)
@@ -52,9 +48,7 @@ def all_findings(run: Run, tables: Tables) -> list[Finding]:
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
     """Return the table `findings` of a run."""
     table = manifest.table("findings")
-    return declared_frame(
-        table, finding_columns(findings, [column.name for column in table.columns])
-    )
+    return declared_frame(table, declared_rows(table, map(finding_row, findings)))
 
 
 def run_findings(tables: Tables) -> list[Finding]:
@@ -87,7 +81,11 @@ def _missing_ranks(tables: Tables) -> list[Finding]:
         cells("files", row, ("File",), ("reason",))
         for row in records(missing[["File", "reason"]].head(_MOST_NAMED))
     )
-    evidence = *_counts(tables, *statuses), *(cell for some in said for cell in some)
+    evidence = (
+        claim(tables, "files_n", "files", "File", "count", status=statuses),
+        claim(tables, "all_n", "files", "File", "count"),
+        *(cell for some in said for cell in some),
+    )
     return [RULES["missing_ranks"].finding(fields=fields, evidence=evidence)]
 
 
@@ -105,14 +103,6 @@ def _groups(tables: Tables) -> list[Finding]:
         "largest": quoted(names[min(names)]),
     }
     return [RULES["groups"].finding(fields=fields, evidence=evidence)]
-
-
-def _counts(tables: Tables, *statuses: str) -> tuple[Evidence, Evidence]:
-    """Return how many ranks and profiles have some statuses, and how many there are."""
-    return (
-        claim(tables, "files_n", "files", "File", "count", status=statuses),
-        claim(tables, "all_n", "files", "File", "count"),
-    )
 
 
 def _no_gpu_work(tables: Tables) -> list[Finding]:
@@ -172,12 +162,3 @@ def _unprofiled(tables: Tables) -> list[Finding]:
     more = of("launch_ns", "wall", f"time_ns-{COLUMN}", "sum", ops, **steps)
     case = None if more.value else "same"
     return [RULES["unprofiled_step"].finding(case=case, evidence=() if case else (ratio, more))]
-
-
-def without_comparisons(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings without those that blame a rank, by what others do."""
-    return [
-        finding
-        for finding in findings
-        if finding.kind != PERFORMANCE or not (finding.cause and finding.cause.kind == "rank")
-    ]

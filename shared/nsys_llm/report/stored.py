@@ -62,15 +62,15 @@ def _record(folder: Path, root: Path) -> dict[str, Any]:
 
 
 def _require_shape(value: Any, schema: Mapping[str, Any]) -> None:
-    """Refuse what a JSON schema does not allow; further keys are allowed, as of later versions.
-
-    Raises:
-        ValueError: It is not as the schema says.
-    """
+    """Raise a ValueError where a JSON schema is not met; later versions may have further keys."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     allowed = [schema["const"]] if "const" in schema else schema.get("enum", [value])
-    if (kinds and not any(_is_a(kind, value) for kind in kinds)) or value not in allowed:
+    fits = (
+        isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+        for kind in kinds
+    )
+    if (kinds and not any(fits)) or value not in allowed:
         raise ValueError(schema.get("description", "of another type"))
     if isinstance(value, (int, float)) and not (
         abs(value) < _MOST_NUMBER and schema.get("minimum", value) <= value
@@ -85,10 +85,6 @@ def _require_shape(value: Any, schema: Mapping[str, Any]) -> None:
             raise ValueError("a field is missing")
         for key, item in value.items():
             _require_shape(item, known.get(key, others))
-
-
-def _is_a(kind: str, value: Any) -> bool:
-    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 class StoredResults(Results):
@@ -113,11 +109,7 @@ class StoredResults(Results):
         return self._report
 
     def _arrow(self, name: str) -> pa.Table:
-        """Return a table, see `Results`.
-
-        Raises:
-            OutputError: It is missing, damaged, or not what report.json says.
-        """
+        """Return a table, see `Results`; an OutputError where report.json says another."""
         tables = self._report["tables"]
         if name not in tables:
             raise no_table(name, tables)
@@ -136,11 +128,7 @@ class StoredResults(Results):
 
 
 def _checked(file: BinaryIO, declared: TableWrite, rows_n: int) -> pa.Table:
-    """Return the declared columns of a table; those that it lacks and may be null are null.
-
-    Raises:
-        ValueError: It has other rows, types or values.
-    """
+    """Return the declared columns of a table; those that it lacks and may be null are null."""
     footer = pq.ParquetFile(file)
     columns = {column.name: column for column in declared.columns}
     there = {item.name: item.type for item in footer.schema_arrow if item.name in columns}

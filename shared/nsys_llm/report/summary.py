@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
-from nsys_llm.report.capture_findings import limiting
-from nsys_llm.report.capture_texts import KINDS
 from nsys_llm.report.findings import Finding, severity_counts
 from nsys_llm.report.price import price_words
 from nsys_llm.report.report import MOST_SHOWN, Report
+from nsys_llm.report.run_texts import KINDS
 from nsys_llm.report.wall_line import WallLine, WallPart
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.results import Results
@@ -50,11 +49,15 @@ def summary_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
+    notes_n = len(report.remarks) + len(report.caveats) + len(report.unrecorded)
+    said = (
+        f"In the report: {counted(notes_n, 'note')} on what the capture does not hold, or distorts."
+    )
+    notes = [said] if notes_n else []
     head, answer = _head_lines(report, width), answer_lines(report.answer, width)
     # Of two runs, which one is faster is what a reader looks for first.
     first, second = (answer, head) if report.manifest.sided else (head, answer)
     lines = [*limit_lines(report, width), *first, "", *second]
-    notes = _notes(report)
     shown = [
         section
         for section in report.sections
@@ -77,7 +80,8 @@ def summary_lines(
 
 def limit_lines(report: Report, width: int) -> list[str]:
     """Return what limits all that can be said of the capture, with what follows and what to do."""
-    finding = limiting(report.findings)
+    limiting = (it for it in report.findings if it.rule in KINDS and KINDS[it.rule].limits)
+    finding = next(limiting, None)
     if finding is None or report.answer.startswith(finding.title):
         return []
     text = f"{finding.title}: {KINDS[finding.rule].follows}. {finding.recommendation}"
@@ -172,21 +176,16 @@ def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _notes(report: Report) -> list[str]:
-    notes_n = len(report.remarks) + len(report.caveats) + len(report.unrecorded)
-    if not notes_n:
-        return []
-    notes = counted(notes_n, "note")
-    return [f"In the report: {notes} on what the capture does not hold, or distorts."]
-
-
 def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     """Return the findings that fit into `most_n` lines, and how many there are."""
     findings = report.opportunities
     if not findings:
         return ["Findings: none by the rules of this recipe."]
     whole = [_item_lines(finding, width, _MOST_TITLE_LINES) for finding in findings[:MOST_SHOWN]]
-    lines = [_findings_head(findings), *(line for item in whole for line in item)]
+    gains = any(finding.price is not None for finding in findings)
+    what = "Findings and what a fix could gain (not additive)" if gains else "Findings"
+    head = f"{what}: {severity_counts(findings)}"
+    lines = [head, *(line for item in whole for line in item)]
     if len(whole) == len(findings) and len(lines) <= most_n:
         return lines
     lines, shown_n = lines[:1], 0
@@ -205,15 +204,10 @@ def _item_lines(finding: Finding, width: int, most: int) -> list[str]:
     """Return a finding in some lines: its gain, and its title as far as there is room."""
     gain = "" if finding.price is None else f"{price_words(finding.price)}: "
     head = f"{finding.severity or finding.kind:<6} {gain}"
-    text = f"{head}{_fitted_title(finding.title, width - len(head) - 2)}"
+    titles = (plain(finding.title, n) for n in range(_NAME_WIDTH, _LEAST_NAME_WIDTH - 1, -1))
+    fits = (title for title in titles if len(title) <= width - len(head) - 2)
+    text = head + next(fits, plain(finding.title))
     return wrapped(text, width, "  ", hanging="         ", most=most)
-
-
-def _findings_head(findings: list[Finding]) -> str:
-    counts = severity_counts(findings)
-    if any(finding.price is not None for finding in findings):
-        return f"Findings and what a fix could gain (not additive): {counts}"
-    return f"Findings: {counts}"
 
 
 def _table_lines(section: Section, results: Results, width: int, rows_n: int) -> list[str]:
@@ -226,19 +220,13 @@ def _table_lines(section: Section, results: Results, width: int, rows_n: int) ->
     right = [fields[name].numeric for name in section.summary]
     natural = [max(map(len, told_apart(column, _NAME_WIDTH))) for column in columns]
     shown = [
-        _column(column, width, numeric)
-        for column, width, numeric in zip(
-            columns, _fitted(natural, right, width), right, strict=False
-        )
+        # Numbers are never cut.
+        [text.rjust(n) for text in column]
+        if numeric
+        else [text.ljust(n) for text in told_apart(column, n)]
+        for column, n, numeric in zip(columns, _fitted(natural, right, width), right, strict=False)
     ]
     return ["  " + "  ".join(row).rstrip() for row in zip(*shown, strict=True)]
-
-
-def _column(texts: Sequence[str], width: int, right: bool) -> list[str]:
-    """Return a column as wide as it gets, its names told apart; numbers are never cut."""
-    if right:
-        return [text.rjust(width) for text in texts]
-    return [text.ljust(width) for text in told_apart(texts, width)]
 
 
 def _fitted(widths: list[int], right: list[bool], width: int) -> list[int]:
@@ -251,12 +239,6 @@ def _fitted(widths: list[int], right: list[bool], width: int) -> list[int]:
         else:
             widths[widest] -= 1
     return widths
-
-
-def _fitted_title(title: str, width: int) -> str:
-    """Return a title without its backticks, its names cut so that it fits, if that is enough."""
-    lengths = range(_NAME_WIDTH, _LEAST_NAME_WIDTH - 1, -1)
-    return next((text for n in lengths if len(text := plain(title, n)) <= width), plain(title))
 
 
 def plain(text: str, length: int = _NAME_WIDTH) -> str:

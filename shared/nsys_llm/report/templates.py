@@ -23,18 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.view.text import (
-    NOT_KNOWN,
-    counted,
-    format_bytes,
-    format_change,
-    format_count,
-    format_instant,
-    format_ns,
-    format_percent,
-    format_value,
-    quoted,
-)
+from nsys_llm.view import text
 
 #: A field, whose noun may be a field too.
 _FIELD: Final = r"(?<!\{)\{(\w+)(?::(?:[^{}]|\{\w+\})*)?\}"
@@ -43,11 +32,11 @@ _PART: Final = re.compile(rf"\[([^\[\]{{}}]*{_FIELD}[^\[\]]*)\]")
 _PYTHON: Final = re.compile(r"[-+,.\d]*[defg]")
 
 _OF_UNIT: Final[Mapping[str, Callable[[Any], str]]] = {
-    "ns": format_ns,
-    "pct": format_percent,
-    "bytes": format_bytes,
-    "n": format_count,
-    "gb_s": lambda rate: format_value(rate, "GB/s"),
+    "ns": text.format_ns,
+    "pct": text.format_percent,
+    "bytes": text.format_bytes,
+    "n": text.format_count,
+    "gb_s": lambda rate: text.format_value(rate, "GB/s"),
     "ratio": lambda ratio: f"{ratio:.2f}",
     "rank": str,
 }
@@ -55,15 +44,15 @@ _OF_UNIT: Final[Mapping[str, Callable[[Any], str]]] = {
 
 def signed_ns(ns: float) -> str:
     """Return a change of time with its sign: `+1.23 ms`."""
-    return f"{'+' if ns > 0 else ''}{format_ns(ns)}"
+    return f"{'+' if ns > 0 else ''}{text.format_ns(ns)}"
 
 
 _OF_WORD: Final[Mapping[str, Callable[[Any], str]]] = {
-    "quoted": quoted,
-    "instant": format_instant,
-    "change": format_change,
+    "quoted": text.quoted,
+    "instant": text.format_instant,
+    "change": text.format_change,
     "signed": signed_ns,
-    "more": lambda pct: f"{format_percent(abs(pct))} {'less' if pct < 0 else 'more'}",
+    "more": lambda pct: f"{text.format_percent(abs(pct))} {'less' if pct < 0 else 'more'}",
 }
 
 
@@ -98,14 +87,14 @@ class _Field:
         if spec in _OF_WORD:
             return _OF_WORD[spec](self.value)
         if _is_null(self.value):
-            return NOT_KNOWN
+            return text.NOT_KNOWN
         if _PYTHON.fullmatch(spec):
             return format(self.value, spec)
         if spec.startswith("="):
             few, many = spec[1:].split("|")
             return few if self.value == 1 else many
         if spec:
-            return counted(int(self.value), *spec.split("|"))
+            return text.counted(int(self.value), *spec.split("|"))
         unit = unit_of(self.name)
         if unit is None or isinstance(self.value, str):
             return str(self.value)

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.report.unprofiled import COLUMN, class_shares
+from nsys_llm.taxonomy import wall_classes as classes
 from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.communication import is_fused
-from nsys_llm.taxonomy.wall_classes import (
-    APART,
-    BEFORE_STEPS,
-    COMMUNICATION,
-    COMPUTE,
-    COPIES,
-    FUSED,
-    IDLE,
-    LOAD,
-    NO_WORK,
-    NOT_RECORDED,
-    OTHER_PROCESS,
-    PROFILER,
-    WALL_CLASSES,
-    WHOLE_GRAPH,
-)
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.wall import DeviceWall, WallDetails, Walls
 
+#: Classes that have a row in any capture.
+_ALWAYS: Final = (classes.COMMUNICATION, classes.COPIES, classes.PROFILER, classes.IDLE)
 #: Of one device: time by class and detail.
 Times = dict[str, dict[str | None, int]]
 
@@ -71,11 +58,11 @@ def _device_rows(
     times, left = _times(wall, rules), class_shares(wall, step_ns)
     for name, every in details.items():
         # A cause of idle time, and a class.
-        parts = {detail: ns for detail, ns in every.items() if detail not in APART}
+        parts = {detail: ns for detail, ns in every.items() if detail not in classes.APART}
         if sum(parts.values()) != sum(times[name].values()):
             raise ManifestError(f"wall: the details of {name} do not add up to it.")
         times[name] = {detail: ns for detail, ns in parts.items() if ns} or times[name]
-    for name in WALL_CLASSES:
+    for name in classes.WALL_CLASSES:
         for detail, time_ns in sorted(
             times[name].items(), key=lambda item: (-item[1], item[0] or "")
         ):
@@ -96,10 +83,7 @@ def _device_rows(
 
 
 def _times(wall: DeviceWall, rules: RuleSet) -> Times:
-    """Return the time of each class, of computation by category; of those without time 0.
-
-    What is apart has no time then.
-    """
+    """Return the time of each class, of computation by category."""
     compute: dict[str | None, int] = {}
     for name, time_ns in wall.kernels_ns.items():
         if is_fused(name):
@@ -107,17 +91,9 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
         category = rules.compute_category(name)
         compute[category] = compute.get(category, 0) + time_ns
     if wall.graphs_ns:
-        compute[WHOLE_GRAPH] = wall.graphs_ns
-    return {
-        COMPUTE: compute or {None: 0},
-        FUSED: {None: wall.fused_ns} if wall.fused_ns else {},
-        COMMUNICATION: {None: wall.communication_ns},
-        LOAD: {None: wall.load_ns} if wall.load_ns else {},
-        COPIES: {None: wall.copies_ns},
-        PROFILER: {None: wall.profiler_ns},
-        NOT_RECORDED: {None: wall.not_recorded_ns} if wall.not_recorded_ns else {},
-        OTHER_PROCESS: {None: wall.other_process_ns} if wall.other_process_ns else {},
-        NO_WORK: {None: wall.no_work_ns} if wall.no_work_ns else {},
-        BEFORE_STEPS: {None: wall.start_up_ns} if wall.start_up_ns else {},
-        IDLE: {None: wall.idle_ns},
+        compute[classes.WHOLE_GRAPH] = wall.graphs_ns
+    others = {name: getattr(wall, f"{name}_ns") for name in classes.WALL_CLASSES[1:]}
+    times: Times = {
+        name: {None: ns} if ns or name in _ALWAYS else {} for name, ns in others.items()
     }
+    return {classes.COMPUTE: compute or {None: 0}, **times}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -10,26 +11,8 @@ import pandas as pd
 
 from nsys_llm.report.group_words import group_names, of_largest
 from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.taxonomy import wall_classes as classes
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
-from nsys_llm.taxonomy.wall_classes import (
-    BEFORE_STEPS,
-    BOUND_WORDS,
-    CLASS_WORDS,
-    COMMUNICATION,
-    COMPUTE,
-    COPIES,
-    FUSED,
-    IDLE,
-    LOAD,
-    MOSTLY_WORDS,
-    NOT_RECORDED,
-    POINTWISE,
-    START_UP,
-    UNKNOWN,
-    WALL_CLASSES,
-    WHOLE_GRAPH,
-    bound_group,
-)
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.text import counted, quoted
 
@@ -112,17 +95,18 @@ class WallLine:
         """Return the line with what bounds the kernels, memory or compute; None if not known."""
         if kernels_bound is None:
             return self
-        word = self.bound.word.replace(BOUND_WORDS[COMPUTE], f"{kernels_bound.upper()}-BOUND")
+        usual = classes.BOUND_WORDS[classes.COMPUTE]
+        word = self.bound.word.replace(usual, f"{kernels_bound.upper()}-BOUND")
         return replace(self, bound=replace(self.bound, word=word))
 
     def not_recorded(self) -> WallLine:
         """Return the line where a GPU worked, and most of that is not recorded."""
         bound = Bound("WORK NOT RECORDED", "so what bounds the run is not known")
-        parts, classes = (
-            tuple(WallPart(_UNSEEN, p.share_pct) if p.label == IDLE else p for p in some)
+        parts, together = (
+            tuple(WallPart(_UNSEEN, p.share_pct) if p.label == classes.IDLE else p for p in some)
             for some in (self.parts, self.classes)
         )
-        return replace(self, parts=parts, classes=classes, bound=bound)
+        return replace(self, parts=parts, classes=together, bound=bound)
 
     @property
     def text(self) -> str:
@@ -150,9 +134,9 @@ def _side_line(side: str, wall: pd.DataFrame) -> tuple[WallLine, ...]:
     whole_ns = sum(spans.values())
     if not whole_ns:
         return ()
-    compute = _compute_parts(_sums(rows, COMPUTE, whole_ns))
-    others = [_class_part(rows, name, whole_ns) for name in WALL_CLASSES[1:]]
-    whole = WallPart(COMPUTE, sum(part.share_pct for part in compute))
+    compute = _compute_parts(_sums(rows, classes.COMPUTE, whole_ns))
+    others = [_class_part(rows, name, whole_ns) for name in classes.WALL_CLASSES[1:]]
+    whole = WallPart(classes.COMPUTE, sum(part.share_pct for part in compute))
     line = WallLine(
         side=side,
         gpus_n=len(spans),
@@ -170,10 +154,10 @@ def _shown(parts: Sequence[WallPart]) -> tuple[WallPart, ...]:
 
 
 def _sums(rows: Sequence[Record], wall_class: str, whole_ns: int) -> dict[str | None, float]:
-    sums: dict[str | None, int] = {}
+    sums = Counter[str | None]()
     for row in rows:
         if row["wall_class"] == wall_class:
-            sums[row["detail"]] = sums.get(row["detail"], 0) + int(row["time_ns"])
+            sums[row["detail"]] += int(row["time_ns"])
     return {detail: 100.0 * time_ns / whole_ns for detail, time_ns in sums.items()}
 
 
@@ -181,24 +165,24 @@ def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
     details = _sums(rows, name, whole_ns)
     groups: dict[str, float] = {}
     for detail, share in details.items():
-        if detail is not None and (group := bound_group(name, detail)) is not None:
+        if detail is not None and (group := classes.bound_group(name, detail)) is not None:
             groups[group] = groups.get(group, 0.0) + share
     ranked = sorted(groups.items(), key=lambda item: -item[1])
     whole = sum(details.values())
     least = max(_NOTHING_PCT, _PART_OF_CLASS * whole)
     # Code is loaded in any step; what comes before the first one is a class by itself.
-    words = {START_UP: "code loading"}
+    words = {classes.START_UP: "code loading"}
     reported = [f"{words.get(name, name)} {share:.1f}" for name, share in ranked if share >= least]
     inside = f" ({', '.join(reported)})" if reported else ""
-    return WallPart(CLASS_WORDS.get(name, name), whole, inside)
+    return WallPart(classes.CLASS_WORDS.get(name, name), whole, inside)
 
 
 def _compute_parts(details: Mapping[str | None, float]) -> list[WallPart]:
     titles = {category.id: _lower(category.title) for category in load_categories()}
     titles |= {
-        WHOLE_GRAPH: "whole CUDA graphs",
+        classes.WHOLE_GRAPH: "whole CUDA graphs",
         UNMATCHED: _OTHER,
-        **dict.fromkeys(POINTWISE, _POINTWISE),
+        **dict.fromkeys(classes.POINTWISE, _POINTWISE),
     }
     shares: dict[str, float] = {}
     for detail, share in details.items():
@@ -223,35 +207,36 @@ def _bound(rows: Sequence[Record], whole_ns: int) -> Bound:
     Classes are told alike by all recipes of a run, and so is the margin; parts of a class only by
     those that know them. None is named where nobody knows what a GPU did or why it was idle.
     """
-    shares = dict.fromkeys((COMPUTE, COMMUNICATION, COPIES, IDLE), 0.0)
+    told = (classes.COMPUTE, classes.COMMUNICATION, classes.COPIES, classes.IDLE)
+    shares = dict.fromkeys(told, 0.0)
     groups: dict[str, dict[str, float]] = {name: {} for name in shares}
-    mostly = dict.fromkeys(MOSTLY_WORDS, 0.0)
+    mostly = dict.fromkeys(classes.MOSTLY_WORDS, 0.0)
     graphs = unknown = 0.0
     for row in rows:
         name, share = row["wall_class"], 100.0 * int(row["time_ns"]) / whole_ns
         if name in mostly:
             mostly[name] += share
-        unknown += share * (name in (FUSED, NOT_RECORDED))
-        mostly[START_UP] += share * (name in (LOAD, BEFORE_STEPS))
+        unknown += share * (name in (classes.FUSED, classes.NOT_RECORDED))
+        mostly[classes.START_UP] += share * (name in (classes.LOAD, classes.BEFORE_STEPS))
         if name not in shares:
             continue
         shares[name] += share
-        graphs += share * (row["detail"] == WHOLE_GRAPH)
-        group = bound_group(name, row["detail"]) or name
+        graphs += share * (row["detail"] == classes.WHOLE_GRAPH)
+        group = classes.bound_group(name, row["detail"]) or name
         groups[name][group] = groups[name].get(group, 0.0) + share
-    mostly[START_UP] += groups[IDLE].get(START_UP, 0.0)
+    mostly[classes.START_UP] += groups[classes.IDLE].get(classes.START_UP, 0.0)
     for group, share in mostly.items():
         if share >= _MOST_PCT:
-            return Bound(MOSTLY_WORDS[group], f"{share:.1f} % of the time")
+            return Bound(classes.MOSTLY_WORDS[group], f"{share:.1f} % of the time")
     (first, most), (second, next_most) = sorted(shares.items(), key=lambda item: -item[1])[:2]
     ahead = most - next_most
     if graphs >= _MOST_PCT:
         return Bound(_GRAPHS, f"{graphs:.1f} % of the time: what runs in them is not recorded")
-    busy = sum(shares.values()) - shares[IDLE]
-    if first == IDLE and busy < _HARDLY_PCT:
+    busy = sum(shares.values()) - shares[classes.IDLE]
+    if first == classes.IDLE and busy < _HARDLY_PCT:
         return Bound(_HARDLY_USED, f"{busy:.1f} %, or its work is not recorded")
-    if first == IDLE and set(groups[IDLE]) == {UNKNOWN}:
-        unknown = max(unknown, shares[IDLE])
+    if first == classes.IDLE and set(groups[classes.IDLE]) == {classes.UNKNOWN}:
+        unknown = max(unknown, shares[classes.IDLE])
     if ahead <= unknown and unknown >= _CLOSE_PCT:
         return Bound(_NOT_TOLD, f"as {unknown:.1f} % of the time has no known class or cause")
     words = [_word(name, groups[name]) for name in (first, second)]
@@ -262,5 +247,5 @@ def _bound(rows: Sequence[Record], whole_ns: int) -> Bound:
 
 def _word(name: str, groups: Mapping[str, float]) -> str:
     """Return what a run is called that a class bounds: by the largest part whose cause is known."""
-    known = {group: share for group, share in groups.items() if group != UNKNOWN}
-    return BOUND_WORDS[max(known, key=lambda group: known[group], default=name)]
+    known = {group: share for group, share in groups.items() if group != classes.UNKNOWN}
+    return classes.BOUND_WORDS[max(known, key=lambda group: known[group], default=name)]

@@ -13,7 +13,7 @@ import pandas as pd
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Evidence, claim
 from nsys_llm.report.group_words import group_of_ranks
-from nsys_llm.report.records import Tables
+from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import ranks_words
@@ -44,9 +44,8 @@ class Walls:
         self._times: dict[tuple[int, int, str], dict[str | None, int]] = {}
         self._files: dict[int, str] = {}
         names = ("rank", "device_id", "wall_class", "detail", "time_ns", "span_ns", "file")
-        cells = wall[list(names)].astype(object).where(wall[list(names)].notna(), None)
-        columns = (cells[name].tolist() for name in names)
-        for rank, device, wall_class, detail, time_ns, span_ns, file in zip(*columns, strict=True):
+        for row in records(wall[list(names)]):
+            rank, device, wall_class, detail, time_ns, span_ns, file = row.values()
             self._spans[rank, device] = int(span_ns)
             self._files[rank] = file
             times = self._times.setdefault((rank, device, wall_class), {})

@@ -57,8 +57,7 @@ Inputs = Annotated[
 ]
 ResultPath = Annotated[str, Field(description="Result folder, as returned by analyze or compare.")]
 Where = Annotated[
-    list[str] | None,
-    Field(description="All hold: 'rank = 2', 'share_pct >= 3', 'name ~ PART'."),
+    list[str] | None, Field(description="All hold: 'rank = 2', 'share_pct >= 3', 'name ~ PART'.")
 ]
 Columns = Annotated[list[str] | None, Field(description="Column names; null: all.")]
 Sort = Annotated[

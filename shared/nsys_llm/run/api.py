@@ -24,7 +24,7 @@ from nsys_llm.report.stored import StoredResults
 from nsys_llm.run.executors import MODES, open_executor
 from nsys_llm.run.parts import COMPARED
 from nsys_llm.run.runner import run_recipe
-from nsys_llm.view.results import Results, no_table
+from nsys_llm.view.results import Results
 
 
 class Tables(Mapping[str, pd.DataFrame]):
@@ -38,8 +38,6 @@ class Tables(Mapping[str, pd.DataFrame]):
         self._listed = listed
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self._listed:
-            raise no_table(name, self._listed)
         return self._results.table(name)
 
     def __iter__(self) -> Iterator[str]:

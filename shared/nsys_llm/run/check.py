@@ -19,12 +19,11 @@ from nsys_llm.manifest.manifest import checked_reads, common_facts
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, expand_inputs, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
-from nsys_llm.profile.tables import Trace
 from nsys_llm.report.capture_findings import capture_findings
 from nsys_llm.report.capture_summary import capture_facts
-from nsys_llm.report.capture_table import capture_rows, is_limited
+from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import declared_frame, declared_rows
 from nsys_llm.report.records import Tables
 from nsys_llm.report.summary import WIDTH, plain, wrapped
 from nsys_llm.run.boundary import Boundary
@@ -62,7 +61,9 @@ def check(given: Mapping[str, Any], console: Console) -> RunOutcome:
     for outcome in outcomes:
         if outcome.reason is not None:
             console.error(outcome.reason)
-    tables = _tables(outcomes, ranks)
+    _, writes = common_facts(sided=False)
+    table = next(table for table in writes if table.file == _TABLE)
+    tables = {_TABLE: declared_frame(table, declared_rows(table, capture_rows(outcomes, ranks)))}
     console.show(*_lines(newest.profiles, ranks, tables))
     return RunOutcome(_exit_code(outcomes, tables), None)
 
@@ -81,6 +82,9 @@ def _outcome(profile: ProfileInput, export_dir: str | None) -> ProfileOutcome:
     reads = checked_reads()
     with open_profile(profile.path, needed_tables(reads, {}), export_dir=export_dir) as opened:
         facts, trace = read_facts(opened), read_trace(opened, reads, {})
+    # CUDA graphs of which no kernel is recorded; recipes show the time they take.
+    graphs_n = len(trace.tables.get("graph_traces", ()))
+    whole_graphs = [Statement("whole_graphs", graphs_n)] if graphs_n else []
     keys = [RankKey(profile.path, process, profile.side) for process in gpu_processes(trace)]
     return ProfileOutcome(
         profile.path,
@@ -88,33 +92,18 @@ def _outcome(profile: ProfileInput, export_dir: str | None) -> ProfileOutcome:
         facts,
         tuple(RankOutcome(key, used_devices(trace, key.global_pid), (), ()) for key in keys),
         tuple(sorted(trace.absent)),
-        statements=(*profile_statements(trace, facts), *_whole_graphs(trace)),
+        statements=(*profile_statements(trace, facts), *whole_graphs),
         recorded_ns=recorded_ns(trace),
     )
-
-
-def _whole_graphs(trace: Trace) -> Iterator[Statement]:
-    """Count the CUDA graphs of which no kernel is recorded; recipes show the time they take."""
-    if graphs_n := len(trace.tables.get("graph_traces", ())):
-        yield Statement("whole_graphs", graphs_n)
 
 
 def _joined(parts: Sequence[_Outcomes]) -> _Outcomes:
     return tuple(sorted((one for part in parts for one in part), key=lambda one: one.path))
 
 
-def _tables(outcomes: _Outcomes, ranks: Sequence[Rank]) -> Tables:
-    _, writes = common_facts(sided=False)
-    table = next(table for table in writes if table.file == _TABLE)
-    rows = [{**row} for row in capture_rows(outcomes, ranks)]
-    for row in rows:
-        del row["run"]
-    return {_TABLE: declared_frame(table, rows)}
-
-
 def _exit_code(outcomes: _Outcomes, tables: Tables) -> ExitCode:
     """Return how it ends: nothing can be said where no profile has GPU work or lost any."""
-    limited = is_limited(tables)
+    limited = bool(tables[_TABLE]["limits"].any())
     if not limited and not any(outcome.ranks for outcome in outcomes):
         return ExitCode.BAD_INPUT
     limited = limited or any(outcome.reason is not None for outcome in outcomes)

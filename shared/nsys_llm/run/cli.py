@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -21,17 +22,7 @@ from nsys_llm.run.guard import RunOutcome, run_guarded
 #: The short command, and the recipe that it runs.
 _OVERVIEW: Final = "overview"
 _OVERVIEW_RECIPE: Final = "llm_overview"
-_SHOW: Final = "show"
-_SHOW_HELP: Final = "Show a result: its findings, one of them, or rows of a table."
-_TREND: Final = "trend"
-_TREND_HELP: Final = "Compare the newest run with earlier ones: one table and a verdict."
 _LAST_N: Final = 5
-_MCP: Final = "mcp"
-_MCP_HELP: Final = "Serve five tools to agents over the Model Context Protocol (stdin)."
-_CHECK: Final = "check"
-_CHECK_HELP: Final = "Show what captures contain and lack, and how to record the rest next time."
-_DEMO: Final = "demo"
-_DEMO_HELP: Final = "Write profiles of a synthetic server with 4 GPUs, and analyze them."
 _SHOWN_ROWS_N: Final = 20
 #: New objects after which Python looks for cycles: rows are many, and have none.
 _OBJECTS_N: Final = 100_000
@@ -70,13 +61,10 @@ def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nsys-llm-recipes {__version__}")
     commands = parser.add_subparsers(dest="recipe", metavar="COMMAND", required=True)
     recipes = {_OVERVIEW: _OVERVIEW_RECIPE, **{name: name for name in recipe_names()}}
-    others = {_SHOW: (_SHOW_HELP, _add_show), _TREND: (_TREND_HELP, _add_trend)}
-    others |= {_CHECK: (_CHECK_HELP, _add_check), _MCP: (_MCP_HELP, _add_mcp)}
-    others |= {_DEMO: (_DEMO_HELP, _add_demo)}
-    names = [*recipes, *others]
+    names = [*recipes, *_OTHERS]
     for name in [asked] if asked in names else names:
-        if name in others:
-            shown, add = others[name]
+        if name in _OTHERS:
+            shown, add = _OTHERS[name]
             add(commands.add_parser(name, help=shown, description=shown))
             continue
         recipe = recipes[name]
@@ -175,9 +163,7 @@ def _add_trend(command: argparse.ArgumentParser) -> None:
         "newest, the result is fail (probably). Default: sure.",
     )
     command.add_argument(
-        "--output",
-        metavar="DIR",
-        help="New folder for trend.parquet, trend.html and verdict.json.",
+        "--output", metavar="DIR", help="New folder for trend.parquet, trend.html and verdict.json."
     )
 
 
@@ -211,11 +197,24 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
     command.add_argument("--commands", default="", help=argparse.SUPPRESS)
 
 
+#: Commands that are no recipe, with what they do and their arguments.
+_OTHERS: Final = {
+    "show": ("Show a result: its findings, one of them, or rows of a table.", _add_show),
+    "trend": ("Compare the newest run with earlier ones: one table and a verdict.", _add_trend),
+    "check": (
+        "Show what captures contain and lack, and how to record the rest next time.",
+        _add_check,
+    ),
+    "mcp": ("Serve five tools to agents over the Model Context Protocol (stdin).", _add_mcp),
+    "demo": ("Write profiles of a synthetic server with 4 GPUs, and analyze them.", _add_demo),
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; see `nsys_llm.core.errors.ExitCode`."""
     _fill_closed()
     given = vars(_parsed(arguments))
-    if given["recipe"] == _DEMO:
+    if given["recipe"] == "demo":
         from nsys_llm.run.demo import demo
 
         return demo(Path(given["folder"]), given["commands"])
@@ -248,19 +247,11 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
     # After the options are found right: these bring pandas and pyarrow, 0.3 s.
-    if given["recipe"] == _SHOW:
-        from nsys_llm.run.show import show
-
-        return show(given, console)
-    if given["recipe"] == _CHECK:
-        from nsys_llm.run.check import check
-
-        return check(given, console)
-    if given["recipe"] == _TREND:
-        from nsys_llm.run.trend import trend
-
-        return trend(given, console)
-    if given["recipe"] == _MCP:
+    if given["recipe"] in ("show", "check", "trend"):
+        command = getattr(import_module(f"nsys_llm.run.{given['recipe']}"), given["recipe"])
+        outcome: RunOutcome = command(given, console)
+        return outcome
+    if given["recipe"] == "mcp":
         try:
             from nsys_llm.run.agent_server import serve
         except ImportError as error:

@@ -40,18 +40,14 @@ def demo(folder: Path, commands: str) -> int:
     if code == 0:
         print(f"\ndemo: read the report:   {results / MARKDOWN_NAME}")
         if (results / NOTEBOOK_NAME).is_file():
-            print(f"demo: open the notebook: {_opened_with(commands)}{results / NOTEBOOK_NAME}")
+            how = "install.py --jupyter" if commands else "pip install jupyterlab"
+            opened = f"in VS Code or JupyterLab ({how} adds it): "
+            opened = f"{commands}jupyter lab " if find_spec("jupyterlab") else opened
+            print(f"demo: open the notebook: {opened}{results / NOTEBOOK_NAME}")
         if (folder / "after_fix").is_dir():
             sides = f"--baseline {folder / 'baseline'} --input {folder / 'after_fix'}"
             print(f"demo: compare two runs:  {commands}nsys-llm trace_diff {sides}")
     return code
-
-
-def _opened_with(commands: str) -> str:
-    if find_spec("jupyterlab"):
-        return f"{commands}jupyter lab "
-    how = "install.py --jupyter" if commands else "pip install jupyterlab"
-    return f"in VS Code or JupyterLab ({how} adds it): "
 
 
 def _write(folder: Path) -> None:

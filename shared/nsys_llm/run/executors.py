@@ -16,7 +16,13 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.run.dask_errors import DaskErrors, answered, mute_dask, refuse_other_versions
+from nsys_llm.run.dask_cluster import (
+    DaskErrors,
+    answered,
+    mute_dask,
+    open_client,
+    refuse_other_versions,
+)
 
 T = TypeVar("T")
 Chunks = Sequence[Any]
@@ -179,8 +185,6 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
     elif find_spec("distributed") is None:
         raise UsageError("--mode dask-futures needs Dask: pip install dask distributed.")
     else:
-        from nsys_llm.run.dask_cluster import open_client  # imports asyncio, which takes 25 ms
-
         mute_dask()
         with open_client(scheduler_file) as client:
             yield DaskFutures(client)

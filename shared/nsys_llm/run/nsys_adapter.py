@@ -31,7 +31,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.limits import keep_freed
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
-from nsys_llm.run.dask_errors import mute_dask
+from nsys_llm.run.dask_cluster import mute_dask
 from nsys_llm.run.executors import WORKERS, DaskFutures, Executor, Inline, Threads
 from nsys_llm.run.guard import RunOutcome, run_guarded
 from nsys_llm.run.publish import ANALYSIS_SUFFIX
@@ -92,12 +92,14 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
             given = {name: self.get_parsed_arg(name) for name in names}
             if self._output_is_plain and given["output"]:
                 given["output"] = given["output"].replace("%", "%%")
+            # The `nsys` beside the framework that runs us.
+            own = Path(nsys_recipe.__file__).resolve().parents[3] / "nsys"
             return run_recipe(
                 self.manifest.name,
                 resolved_options(self.manifest, given),
                 _executor(context),
                 console,
-                nsys=_own_nsys(),
+                nsys=str(own) if own.is_file() else None,
                 analysis_record=self._analysis_dict,
             )
 
@@ -152,10 +154,3 @@ def _end_with_launcher() -> None:
 
     signal.signal(signal.SIGUSR1, look)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
-
-
-def _own_nsys() -> str | None:
-    """Return the `nsys` executable beside the framework that runs us."""
-    target = Path(nsys_recipe.__file__).resolve().parents[3]
-    executable = target / "nsys"
-    return str(executable) if executable.is_file() else None

@@ -1,4 +1,4 @@
-"""A second look at some ranks of a run: their timelines, written for Perfetto.
+"""A second look at some ranks of a run: they are read again, their timelines written for Perfetto.
 
 Rows of a rank never travel; what a timeline shows is read in the process that was started, once the
 findings are known, one profile at a time.
@@ -6,28 +6,40 @@ findings are known, one profile at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import pandas as pd
 
 from nsys_llm.core.console import Console
+from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.facts.timeline.rank_timeline import rank_timeline, typical_and_worst
 from nsys_llm.job.job_clock import JobClock, collective_tracks, path_tracks
+from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import timeline_reads
+from nsys_llm.numeric.clock_lines import ClockLine, own_times_ns
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.file_state import refuse_changed
+from nsys_llm.profile.inputs import ProfileInput, open_profile
+from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.profile.segments import with_segments
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.part import Part
 from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, write_trace
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
-from nsys_llm.run.rank_axes import Axis, rank_axes
-from nsys_llm.run.read_again import read_again
+from nsys_llm.run.boundary import Boundary
+from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
+from nsys_llm.trace.selection import select_rank
 from nsys_llm.trace.timeline import Track
-from nsys_llm.view.text import counted
+from nsys_llm.view.text import counted, format_ns
 
 #: Ranks that are shown where --ranks names none; ours: what fits on a screen.
 MOST_RANKS: Final = 8
@@ -206,3 +218,133 @@ def _about(rank: Rank, findings: Sequence[Finding], ranks_n: int) -> list[Findin
         for finding in findings
         if finding.rank == number or (finding.rank is None and ranks_n == 1)
     ]
+
+
+T = TypeVar("T")
+
+
+def read_again(
+    run: Run,
+    wanted: Sequence[Rank],
+    reads: Sequence[TableRead],
+    look: Callable[[Rank, RankView], T],
+) -> Iterator[tuple[T | None, str | None]]:
+    """Read ranks without filters, each profile once; what goes wrong costs one rank only.
+
+    Args:
+        look: What to make of a rank.
+
+    Yields:
+        What was made of each rank, those of a profile together; or why it could not be read.
+    """
+    options = unfiltered(run.options)
+    tables = needed_tables(reads, options)
+    where = {"export_dir": options["export_dir"], "roots": options.get(ROOTS, EVERYWHERE)}
+    known = {
+        rank.key: profile.fingerprint
+        for profile in run.profiles
+        for rank in profile.ranks
+        if profile.fingerprint is not None
+    }
+    by_path: dict[str, list[Rank]] = {}
+    for rank in wanted:
+        by_path.setdefault(rank.key.path, []).append(rank)
+    for path, ranks in by_path.items():
+        more = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+        trace = None
+        with (
+            Boundary(ProfileInput(path, f"{ranks[0].file}{more}")) as opening,
+            open_profile(path, tables, again=True, **where) as opened,
+        ):
+            refuse_changed(opened.path.name, known[ranks[0].key], opened.fingerprint)
+            trace = with_segments(read_trace(opened, reads, options), path, reads, options)
+        for rank in ranks:
+            made, failure = None, opening.failure
+            if trace is not None:
+                with Boundary(ProfileInput(path, rank.file)) as looking:
+                    rows, _, _ = select_rank(trace, rank.key.global_pid, options)
+                    made = look(rank, RankView(rows, rank.key, options))
+                failure = looking.failure
+            yield made, None if failure is None else failure.reason
+
+
+#: Sources that say nothing.
+_NO_CLOCK: Final = ("none", "off")
+_ONLY_NTP: Final = "utcEpochNs"
+_AS_RECORDED: Final = ClockLine(0)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How the times of one rank get onto an axis.
+
+    Attributes:
+        name: Ranks of one axis can be compared.
+        says: How exact that is; "" where there is nothing to say.
+        shift_ns: What is added to a time of the profile.
+        line: How far the shifted clock is ahead of the axis.
+        zero_ns: Where the axis begins.
+    """
+
+    name: str
+    says: str
+    shift_ns: int
+    line: ClockLine
+    zero_ns: int = 0
+
+    def on_axis(self, at_ns: IntArray) -> IntArray:
+        """Return times of the profile on the axis; their order stays."""
+        shifted_ns = at_ns + self.shift_ns
+        return shifted_ns - self.line.ahead_ns(shifted_ns) - self.zero_ns
+
+    def window(self, window: tuple[int, int]) -> tuple[int, int]:
+        """Return a window of the profile on the axis."""
+        start_ns, end_ns = self.on_axis(np.array(window)).tolist()
+        return start_ns, end_ns
+
+    def own_window(self, window: tuple[int, int]) -> tuple[int, int]:
+        """Return a window of the axis in the clock of the profile."""
+        start_ns, end_ns = own_times_ns(self.on_axis, np.array(window)).tolist()
+        return start_ns, end_ns
+
+
+def rank_axes(
+    clock: JobClock | None, tables: Mapping[str, pd.DataFrame], ranks: Sequence[Rank]
+) -> dict[str, Axis]:
+    """Return the axis of each rank, by its file; each axis begins where the first capture does.
+
+    Args:
+        clock: Of the job; None where a recipe matches no collectives.
+        tables: `files` of the run.
+    """
+    files = {row["File"]: row for row in records(tables["files"].reset_index())}
+    axes = {rank.file: _axis(clock, rank, ranks[0], files[rank.file]) for rank in ranks}
+    if len(ranks) == 1:
+        # There is nothing to compare it with.
+        axes = {file: replace(axis, says="") for file, axis in axes.items()}
+    begins: dict[str, int] = {}
+    for axis in axes.values():
+        begin_ns, _ = axis.window((0, 0))
+        begins[axis.name] = min(begin_ns, begins.get(axis.name, begin_ns))
+    return {file: replace(axis, zero_ns=begins[axis.name]) for file, axis in axes.items()}
+
+
+def _axis(clock: JobClock | None, rank: Rank, first: Rank, row: Mapping[str, Any]) -> Axis:
+    """Return the axis by the collectives that a rank takes part in, else by its profile's clock."""
+    offset_ns = row["clock_offset_ns"]
+    own = Axis(f"{rank.key.side}:{rank.key.path}", "clock of its own", 0, _AS_RECORDED)
+    recorded_says = "clock as exact as NTP" if row["clock_source"] == _ONLY_NTP else ""
+    if clock is None:
+        shifted = Axis(rank.key.side, recorded_says, int(offset_ns or 0), _AS_RECORDED)
+        return own if offset_ns is None else shifted
+    matched = clock.collectives
+    place = matched.clock_of[rank.key.path]
+    fit, source = matched.clocks[place], matched.sources[place]
+    if source in _NO_CLOCK:
+        return own
+    says = f"clock within {format_ns(fit.residual_ns)}" if fit.residual_ns else ""
+    if fit.root != matched.clocks[matched.clock_of[first.key.path]].root:
+        # No collective links it with the first rank.
+        says = recorded_says
+    name = "" if offset_ns is not None else f"{fit.root}"
+    return Axis(name, says, matched.coarse_ns[place], fit.line)

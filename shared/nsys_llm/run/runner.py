@@ -26,7 +26,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
-from nsys_llm.report.verdict import gated
+from nsys_llm.report.run_record import gated
 from nsys_llm.run.executors import Executor
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.mapping import find_inputs, map_run
@@ -84,7 +84,7 @@ def run_recipe(
         code = _exit_code(run, console, reported_side)
         results = finished(anonymous(run) if run.options["anonymize"] else run, kept)
         if manifest.metrics:
-            code = gated(code, results.tables["gates"], options["gate_if"])
+            code = gated(code, results.tables["gates"]["result"], options["gate_if"])
         if compares:
             other, compared = run_compared(folder.path, given, executor, console)
             code = max(code, other)

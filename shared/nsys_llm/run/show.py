@@ -27,23 +27,9 @@ _MOST_ROWS: Final = 1_000
 _CELL_LENGTH: Final = 60
 #: What stands in the list of findings, and in its JSON.
 _OF_FINDING: Final = (
-    "kind",
-    "severity",
-    "title",
-    "recommendation",
-    "record",
-    "ncu",
-    "gain_ns",
-    "gain_pct",
-    "gain_step_ns",
-    "bound_ns",
-    "bound_pct",
-    "about_basis",
-    "replay_reason",
-    "cause",
-    "cause_rank",
-    "cause_detail",
-    "rank",
+    *("kind", "severity", "title", "recommendation", "record", "ncu"),
+    *("gain_ns", "gain_pct", "gain_step_ns", "bound_ns", "bound_pct", "about_basis"),
+    *("replay_reason", "cause", "cause_rank", "cause_detail", "rank"),
 )
 _UNIT_BY_END: Final = {"_ns": "ns", "_pct": "%", "_bytes": "bytes"}
 
@@ -245,11 +231,7 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
 
 
 def _of_part(result: Result, what: str) -> tuple[Result, str]:
-    """Return the result that has a table, and its name; the recipe may be left out if one has it.
-
-    Raises:
-        UsageError: None has it, or several have.
-    """
+    """Return the result that has a table, and its name; without a recipe, if only one has it."""
     recipe, _, name = what.rpartition("/")
     if recipe:
         if recipe not in result.parts:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, OutputError, UsageError
@@ -26,20 +28,20 @@ from nsys_llm.manifest.gates import (
     PROBABLY_FAIL,
     Gate,
     Judgement,
-    blocks,
     gate_texts,
     judge,
     parse_gates,
 )
 from nsys_llm.numeric.two_samples import LEAST_RUNS, prediction_half
 from nsys_llm.report.findings import PERFORMANCE
-from nsys_llm.report.outputs import declared_frame
-from nsys_llm.report.run_record import REPORT_NAME
+from nsys_llm.report.outputs import arrow_table, declared_frame
+from nsys_llm.report.run_record import REPORT_NAME, VERDICT_NAME, gated, write_json
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
+from nsys_llm.run.publish import OutputFolder
 from nsys_llm.run.show import aligned
-from nsys_llm.run.trend_files import write_trend
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
+from nsys_llm.view.results import CONFIG, Results
 from nsys_llm.view.text import cleaned, format_change, format_ns, shortened
 
 _RECIPE: Final = "llm_overview"
@@ -65,43 +67,34 @@ METRICS: Final = tuple(
 )
 
 
-def _columns(*columns: tuple[str, str, str | None, str]) -> tuple[Column, ...]:
-    """Return columns that may be null: name, type, unit, meaning."""
-    return tuple(Column(name, dtype, text, True, unit) for name, dtype, unit, text in columns)
-
-
+_column: Final = partial(Column, nullable=True)
 TABLE: Final = TableWrite(
     "trend",
     "one run, the newest last",
     (
         Column("run", "string", "Name of its folder.", False),
-        *_columns(
-            ("version", "string", None, "Package version that wrote the result."),
-            (
-                "not_comparable",
-                "string",
-                None,
-                "Why it is not compared with the newest.",
-            ),
-            ("unit", "string", None, "What a step is; run if no steps are known."),
-            ("gpus_n", "int64", "count", "GPUs."),
-            ("steps_n", "int64", "count", "Full steps of all GPUs."),
-            *((name, "float64", "ns", meaning) for name, meaning in _TIMES.items()),
-            ("first_finding", "string", None, "Title of the first finding on time."),
-            ("first_gain_pct", "float64", "%", "What it could gain."),
-            ("steps", "string", None, "Steps that it concerns. Null for all."),
-            ("band_n", "int64", "count", "Earlier runs in its noise band."),
-            ("mean_ns", "float64", "ns", "Mean step of those."),
-            ("band_low_ns", "float64", "ns", "95 % of further runs like those are above this."),
-            (
-                "band_high_ns",
-                "float64",
-                "ns",
-                "And below this. Null with fewer than 3 earlier runs.",
-            ),
-            ("change_pct", "float64", "%", "How much longer its step is than mean_ns."),
-            ("verdict", "string", None, "FASTER, SLOWER, SAME, or UNCERTAIN without a band."),
+        _column("version", "string", "Package version that wrote the result."),
+        _column("not_comparable", "string", "Why it is not compared with the newest."),
+        _column("unit", "string", "What a step is; run if no steps are known."),
+        _column("gpus_n", "int64", "GPUs.", unit="count"),
+        _column("steps_n", "int64", "Full steps of all GPUs.", unit="count"),
+        *(_column(name, "float64", text, unit="ns") for name, text in _TIMES.items()),
+        _column("first_finding", "string", "Title of the first finding on time."),
+        _column("first_gain_pct", "float64", "What it could gain.", unit="%"),
+        _column("steps", "string", "Steps that it concerns. Null for all."),
+        _column("band_n", "int64", "Earlier runs in its noise band.", unit="count"),
+        _column("mean_ns", "float64", "Mean step of those.", unit="ns"),
+        _column(
+            "band_low_ns", "float64", "95 % of further runs like those are above this.", unit="ns"
         ),
+        _column(
+            "band_high_ns",
+            "float64",
+            "And below this. Null with fewer than 3 earlier runs.",
+            unit="ns",
+        ),
+        _column("change_pct", "float64", "How much longer its step is than mean_ns.", unit="%"),
+        _column("verdict", "string", "FASTER, SLOWER, SAME, or UNCERTAIN without a band."),
     ),
 )
 
@@ -149,9 +142,14 @@ def trend(given: Mapping[str, Any], console: Console) -> RunOutcome:
     results = [load(folder) for folder in folders]
     table = declared_frame(TABLE, _table(results, given["last"]))
     judgements = [(gate, _judged(table, gate, given["last"])) for gate in gates]
-    code = _code(results[-1], [told.result for _, told in judgements], given["gate_if"])
+    is_whole = results[-1].report["exit_code"] != ExitCode.INCOMPLETE
+    code = ExitCode.DONE if is_whole else ExitCode.INCOMPLETE
+    code = gated(code, [told.result for _, told in judgements], given["gate_if"])
     verdict = verdict_line(table)
-    gate_lines = [f"  {told.result}  {_told(gate, told)}" for gate, told in judgements]
+    gate_lines = [
+        f"  {told.result}  {gate.text}{f': {told.reason}' if told.reason else ''}"
+        for gate, told in judgements
+    ]
     console.show(*_screen(table), "", verdict, *gate_lines)
     folder = None
     if given["output"] is not None:
@@ -195,12 +193,7 @@ def _table(results: Sequence[Result], last_n: int) -> dict[str, list[Any]]:
 
 
 def _read(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a result says by itself, and of what kind it is.
-
-    Raises:
-        UsageError: It is none of an overview, or has no GPU.
-        OutputError: It is damaged.
-    """
+    """Return what a result says by itself, and of what kind it is; see `trend`."""
     try:
         return _row(result), _kind(result)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -239,11 +232,7 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def _sum_ns(ranks: pd.DataFrame, column: str) -> float:
-    """Return a time of all GPUs in ns.
-
-    Raises:
-        ValueError: One is negative, or longer than a clock counts.
-    """
+    """Return a time of all GPUs in ns; a ValueError where one is negative, or beyond any clock."""
     times_ns = ranks[column].astype(float)
     if not times_ns.between(0, _MOST_NS).all():
         raise ValueError(f"{column}: no time")
@@ -309,17 +298,6 @@ def _judged(table: pd.DataFrame, gate: Gate, last_n: int) -> Judgement:
     return judgement
 
 
-def _told(gate: Gate, judgement: Judgement) -> str:
-    return f"{gate.text}: {judgement.reason}" if judgement.reason else gate.text
-
-
-def _code(newest: Result, judged: Sequence[str], gate_if: str) -> ExitCode:
-    """Return the exit code, as trace_diff has it: what is not comparable weighs most."""
-    if newest.report["exit_code"] == ExitCode.INCOMPLETE or NOT_COMPARABLE in judged:
-        return ExitCode.INCOMPLETE
-    return ExitCode.GATE_FAILED if blocks(judged, gate_if) else ExitCode.DONE
-
-
 def verdict_line(table: pd.DataFrame) -> str:
     """Return the verdict on the newest run, and which class of it changed most."""
     rows = table[table["not_comparable"].isna()]
@@ -362,3 +340,27 @@ def _screen(table: pd.DataFrame) -> list[str]:
         for row in table.to_dict("records")
     ]
     return aligned([heads, *rows])
+
+
+FIGURE_NAME: Final = "trend.html"
+
+
+def write_trend(
+    output: str,
+    declared: TableWrite,
+    table: pd.DataFrame,
+    verdict: Mapping[str, Any],
+    parts: Sequence[str],
+) -> Path:
+    """Write a new folder, whole or not at all, and return it; the figure stacks `parts`."""
+    data = arrow_table(declared, table)
+    results = Results(None, {declared.file: data})
+    title = f"A step of each run. {str(verdict['answer']).partition(' (')[0]}"
+    chart = results.chart(declared.file, kind="parts", title=title, y="run", parts=[*parts])
+    with OutputFolder(output, declared.file, replace=None) as folder:
+        with folder.writing():
+            pq.write_table(data, folder.path / f"{declared.file}.parquet")
+            write_json(folder.path / VERDICT_NAME, verdict)
+            page = chart.figure().to_html(include_plotlyjs=True, config=CONFIG)
+            (folder.path / FIGURE_NAME).write_text(page, encoding="utf-8")
+        return folder.publish(None)

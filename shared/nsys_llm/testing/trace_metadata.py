@@ -117,16 +117,8 @@ def _session_start(machine: Machine) -> TableRows:
     if epoch_ns is not None:
         moment = datetime.fromtimestamp(epoch_ns // 1_000_000_000, tz=timezone.utc)
         start = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return _table(
-        [
-            {
-                "utcEpochNs": epoch_ns,
-                "utcTime": start,
-                "localTime": start,
-                "systemClockNs": machine.system_clock_ns,
-            }
-        ]
-    )
+    clocks: dict[str, Cells] = {"utcEpochNs": epoch_ns, "systemClockNs": machine.system_clock_ns}
+    return _table([clocks | {"utcTime": start, "localTime": start}])
 
 
 def _system_environment(machine: Machine, environment: Mapping[str, str]) -> TableRows:

@@ -145,20 +145,15 @@ def read_rank_map(path: str, text: str, labels: Sequence[str]) -> dict[tuple[str
         key = _bare(file), int(pid) if pid else None
         if mapped.setdefault(key, int(rank)) != int(rank):
             raise UsageError(f"--rank-map {path}: gives '{file}' two ranks.")
-    _require_distinct(path, {key: rank for key, rank in mapped.items() if key[0] in labels})
+    owners: dict[int, str] = {}
+    for (label, _), number in mapped.items():
+        if label in labels and owners.setdefault(number, label) != label:
+            both = f"both {owners[number]} and {label}"
+            raise UsageError(f"--rank-map {path}: gives rank {number} to {both}.")
     listed = {label for label, _ in mapped}
     if left_out := [label for label in labels if label not in listed]:
         raise UsageError(f"--rank-map {path}: gives no rank to {', '.join(left_out[:5])}.")
     return mapped
-
-
-def _require_distinct(path: str, mapped: Mapping[tuple[str, int | None], int]) -> None:
-    owners: dict[int, str] = {}
-    for (label, _), rank in mapped.items():
-        if owners.setdefault(rank, label) != label:
-            raise UsageError(
-                f"--rank-map {path}: gives rank {rank} to both {owners[rank]} and {label}."
-            )
 
 
 def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], str | None]:

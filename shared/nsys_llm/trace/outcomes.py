@@ -76,16 +76,11 @@ class ProfileOutcome:
         """What the user should know of a profile that could be read."""
         schema = self.facts.schema_note if self.facts else None
         filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
-        cut = (f"long names cut: {self.cut_names_n}",) if self.cut_names_n else ()
+        cut = f"long names cut: {self.cut_names_n}" if self.cut_names_n else None
         left_out = f"processes left out, those with least GPU time: {self.left_out_n}"
         lacking = self.lacking if self.ranks else ()
-        return (
-            *([schema] if schema else []),
-            *lacking,
-            *cut,
-            *([left_out] if self.left_out_n else []),
-            *filters,
-        )
+        notes = (schema, *lacking, cut, left_out if self.left_out_n else None, *filters)
+        return tuple(note for note in notes if note is not None)
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,7 @@ class Statement:
     """One thing that a profile holds otherwise than a whole recording of one rank does.
 
     Attributes:
-        kind: What it is; the kinds, and their sentences: `nsys_llm.report.capture_texts`.
+        kind: What it is; the kinds, and their sentences: `nsys_llm.report.run_texts`.
         of_n: How many there are of that in all; None where there is no such number.
         process: Its globalPid; None where it is about the whole profile.
         device_id: The CUDA device; None where it is about all of a process.

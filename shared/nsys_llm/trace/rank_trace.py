@@ -82,16 +82,12 @@ class RankTrace:
 
         Before any other filter: what else the GPU did then, it was not idle.
         """
-        ops = [self.unfiltered[name] for name in OP_TABLES if name in self.unfiltered]
-        times = [
-            Table({name: op[name] for name in ("start_ns", "end_ns")}).take(
-                _on_devices(op["device_id"], self.device_ids)
-            )
-            for op in ops
-            if len(op)
-        ]
-        # Each table by itself first: one that comes in order of time needs no sorting.
-        spans = [union_intervals(op["start_ns"], op["end_ns"]) for op in times]
+        spans = []
+        for op in self.unfiltered.values():
+            there = _on_devices(op["device_id"], self.device_ids)
+            rows = slice(None) if there.all() else there
+            # Each table by itself first: one that comes in order of time needs no sorting.
+            spans.append(union_intervals(op["start_ns"][rows], op["end_ns"][rows]))
         return merged_unions(spans)
 
     @cached_property

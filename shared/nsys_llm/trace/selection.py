@@ -68,11 +68,7 @@ def gpu_processes(trace: Trace) -> list[int]:
     global_pids: set[int] = set()
     for name in OP_TABLES:
         if name in trace and len(trace[name]):
-            processes = trace[name]["global_pid"]
-            first = int(processes[0])
-            global_pids |= (
-                {first} if (processes == first).all() else set(np.unique(processes).tolist())
-            )
+            global_pids |= set(distinct(trace[name]["global_pid"]).tolist())
     named = global_pids - {NULL_INT}
     return sorted(named if len(named) == 1 else global_pids)
 

@@ -81,11 +81,7 @@ def axis_title(text: str) -> Plot:
 def category_axis(
     values_n: int, *, title: str = "", down: bool = False, each: bool = False
 ) -> Plot:
-    """Return an axis of names; of many only some are written, so that they can be read.
-
-    Args:
-        each: Leave out names only where there is no room for them.
-    """
+    """Return an axis of names; of many only some are written, with `each` as many as fit."""
     layout: Plot = {"type": "category", "automargin": True, **_TICKS_APART}
     if title:
         layout["title"] = axis_title(title)
@@ -184,15 +180,11 @@ def hovers(
 ) -> list[str]:
     """Return what appears over each row's point: its cells in some columns, None left out."""
     chosen = [name for name in dict.fromkeys(columns) if name is not None]
-    texts = [
-        [_hover_cell(value, fields[name]) for value in frame[name].tolist()] for name in chosen
-    ]
-    return ["<br>".join(cells) for cells in zip(*texts, strict=True)]
-
-
-def _hover_cell(value: Any, field: Field) -> str:
-    text = shown(value, field)
-    return hover_text(unquoted(text) if field.name in QUOTING else text)
+    columns_of = []
+    for name in chosen:
+        texts = [shown(value, fields[name]) for value in frame[name].tolist()]
+        columns_of.append(map(hover_text, map(unquoted, texts) if name in QUOTING else texts))
+    return ["<br>".join(cells) for cells in zip(*columns_of, strict=True)]
 
 
 def groups_of(frame: pd.DataFrame, column: str | None) -> list[str]:

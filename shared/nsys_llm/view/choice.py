@@ -9,6 +9,8 @@ from typing import Any, Final
 import pandas as pd
 
 _WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*)")
+#: Of a column.
+_METHODS: Final = {"=": "eq", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 _NULL: Final = "null"
 _UP: Final = ":up"
 
@@ -38,22 +40,14 @@ def holding(
 
 
 def ordered(frame: pd.DataFrame, text: str) -> pd.DataFrame:
-    """Return the rows by a column, the largest first, or with `:up` the smallest; null last.
-
-    Raises:
-        ValueError: There is no such column.
-    """
+    """Return the rows by a column, the largest first, or with `:up` the smallest; null last."""
     name, up = text.removesuffix(_UP), text.endswith(_UP)
     require_column("sort", name, frame)
     return frame.sort_values(name, ascending=up, kind="stable", na_position="last")
 
 
 def require_column(option: str, name: str, columns: Iterable[Any]) -> None:
-    """Check that there is a column.
-
-    Raises:
-        ValueError: There is none; which there are.
-    """
+    """Raise a ValueError that says which columns there are, unless this is one."""
     if name not in columns:
         raise ValueError(
             f"{option}: no column '{name}'; there are: {', '.join(map(str, columns))}."
@@ -81,16 +75,7 @@ def _holds(
         value = text.lower() in ("true", "yes", "1")
     elif pd.api.types.is_numeric_dtype(column):
         value = _number(name, text)
-    compare = {
-        "=": column.eq,
-        "==": column.eq,
-        "!=": column.ne,
-        ">": column.gt,
-        ">=": column.ge,
-        "<": column.lt,
-        "<=": column.le,
-    }
-    return compare[sign](value).fillna(False).astype(bool).to_numpy()
+    return getattr(column, _METHODS[sign])(value).fillna(False).astype(bool).to_numpy()
 
 
 def _number(name: str, text: str) -> float:

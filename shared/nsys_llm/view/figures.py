@@ -36,7 +36,7 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         raise ValueError(f"kind: no '{spec['kind']}'; there are: {', '.join(KINDS)}.")
     frame = picked(frame, spec)
     kind, menu = KINDS[spec["kind"]], spec.get("menu")
-    choices = _choices(frame, menu)
+    choices = frame[menu].drop_duplicates().tolist() if menu else []
     if len(choices) < 2:
         # A choice of one is no menu, but what the figure is of.
         whose = f": {shortened(format_value(choices[0], None), LABEL_LENGTH)}" if choices else ""
@@ -52,25 +52,13 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
 _MOST_CHOICES: Final = 32
 
 KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str, Any]], Plot]]] = {
-    "bars": bars,
-    "heat": heat,
-    "lanes": lanes,
-    "lines": lines,
-    "parts": parts,
-    "points": points,
-    "spread": spread,
-    "stacked": stacked,
-    "strip": strip,
-    "timeline": timeline,
+    kind.__name__: kind
+    for kind in (bars, heat, lanes, lines, parts, points, spread, stacked, strip, timeline)
 }
 
 
 #: What each choice of a menu has of its own.
 _CHANGING: Final = ("xaxis", "yaxis", "height", "shapes", "annotations")
-
-
-def _choices(frame: pd.DataFrame, menu: str | None) -> list[Any]:
-    return frame[menu].drop_duplicates().tolist() if menu else []
 
 
 def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
@@ -109,13 +97,11 @@ def _finished(plot: Plot, spec: Mapping[str, Any]) -> go.Figure:
         # anything here it would be copied and checked first.
         "template": {},
     }
-    if not any(map(_has_points, plot["data"])):
+    if not any(
+        name in trace and trace[name] for trace in plot["data"] for name in ("x", "y", "ids")
+    ):
         note = {"text": "no rows", "showarrow": False, "xref": "paper", "yref": "paper"}
         plot["layout"]["annotations"] = [{**note, "x": 0.5, "y": 0.5}]
     figure = go.Figure(data=plot["data"], layout={**common, **plot["layout"]})
     figure.layout.template = None
     return figure
-
-
-def _has_points(trace: Any) -> bool:
-    return any(name in trace and trace[name] for name in ("x", "y", "ids"))

@@ -11,19 +11,7 @@ from typing import Any, Final
 import pandas as pd
 import plotly.graph_objects as go
 
-from .axes import (
-    LABEL_LENGTH,
-    Plot,
-    at,
-    axis,
-    axis_title,
-    axis_values,
-    escaped,
-    hover_text,
-    lane_axis,
-    legend_name,
-    rows_by_group,
-)
+from . import axes
 from .palette import color_map
 from .tables import Field
 from .text import cleaned, format_ns, shortened, unquoted
@@ -58,7 +46,7 @@ _TITLE_LENGTH: Final = 90
 _NAMES, _NAME_LENGTH = "names", 200
 
 
-def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> axes.Plot:
     """Bars in time on lanes, with a path and marks.
 
     `part` says what a row is: work (a high bar), wait or host (low ones), path, host path, finding
@@ -71,10 +59,12 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     both = pd.concat(
         [rows[start.name] + rows[duration.name], rows[start.name], rows[duration.name]]
     )
-    values, unit = axis_values(both, start)
+    values, unit = axes.axis_values(both, start)
     names = rows[spec["lane"]].drop_duplicates().tolist()
     begins, lengths = values[len(rows) : 2 * len(rows)], values[2 * len(rows) :]
     whole = max(filter(None, values[: len(rows)]), default=0.0)
+    columns = ("part", "lane", "color", "duration", "label", "mixture")
+    told = (rows[spec[name]].tolist() for name in columns)
     drawn = _Drawn(
         part=rows[spec["part"]].tolist(),
         lane=[names.index(name) for name in rows[spec["lane"]].tolist()],
@@ -83,7 +73,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         color=rows[spec["color"]].tolist(),
         number=[None if pd.isna(row) else int(row) for row in rows[spec["number"]].tolist()],
         label=[None if pd.isna(row) else str(row) for row in rows[spec["label"]].tolist()],
-        hover=_hovers(rows, spec),
+        hover=[_hover(*row) for row in zip(*told, strict=True)],
     )
     bars = [bar for part in _HEIGHTS for bar in drawn.bars(part)] + drawn.lost()
     traces = [*bars, *drawn.path(), *drawn.marks()]
@@ -94,12 +84,12 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         "barmode": "overlay",
         "hovermode": "closest",
         "xaxis": {
-            **axis(start, unit),
-            "title": axis_title(f"since the start ({unit})"),
+            **axes.axis(start, unit),
+            "title": axes.axis_title(f"since the start ({unit})"),
             "range": [0, whole],
         },
         "yaxis": {
-            **lane_axis(names),
+            **axes.lane_axis(names),
             "range": [len(names) - 0.4, -0.6 - _NAME_PX / lane_px],
             "fixedrange": len(names) <= _FEW,
         },
@@ -110,7 +100,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         "meta": {
             "range": [0, whole],
             "step": steps[0] if steps else None,
-            _NAMES: [escaped(cleaned(name)[:_NAME_LENGTH]) for name in drawn.numbers],
+            _NAMES: [axes.escaped(cleaned(name)[:_NAME_LENGTH]) for name in drawn.numbers],
         },
     }
     return {"data": traces, "layout": layout}
@@ -142,15 +132,15 @@ class _Drawn:
     def bars(self, part: str) -> list[Any]:
         """Return the bars of one height, a trace for each color, the one with most time first."""
         of_part = self._of(part)
-        places = rows_by_group(at(of_part, self.color))
-        by_color = {name: at(some, of_part) for name, some in places.items()}
+        places = axes.rows_by_group(axes.at(of_part, self.color))
+        by_color = {name: axes.at(some, of_part) for name, some in places.items()}
         order = sorted(by_color, key=lambda name: -sum(self.length[r] for r in by_color[name]))
         tints = color_map(sorted(by_color), idle=part != "work")
         numbers = self.numbers
-        group: Plot = {"legendgroup": part, "legendgrouptitle": {"text": _GROUPS[part]}}
+        group: axes.Plot = {"legendgroup": part, "legendgrouptitle": {"text": _GROUPS[part]}}
         return [
             self._bar(
-                legend_name(name),
+                axes.legend_name(name),
                 by_color[name],
                 {"color": tints[name], "opacity": _OPACITY[part]},
                 width=_HEIGHTS[part],
@@ -162,17 +152,17 @@ class _Drawn:
         ]
 
     def _bar(
-        self, name: str, rows: list[int], marker: Plot, shift: float = 0, **others: Any
+        self, name: str, rows: list[int], marker: axes.Plot, shift: float = 0, **others: Any
     ) -> Any:
         """Return the bars of some rows as one trace, `shift` lanes below the middle of theirs."""
         return go.Bar(
             orientation="h",
             name=name,
-            base=at(rows, self.begin),
-            x=at(rows, self.length),
+            base=axes.at(rows, self.begin),
+            x=axes.at(rows, self.length),
             y=[self.lane[row] + shift for row in rows],
             marker={**marker, "line": {"width": 0}},
-            hovertext=at(rows, self.hover),
+            hovertext=axes.at(rows, self.hover),
             hoverinfo="text",
             **others,
         )
@@ -223,7 +213,7 @@ class _Drawn:
                 width=height,
                 # A page finds a finding by these.
                 meta="findings",
-                customdata=at(some, self.number),
+                customdata=axes.at(some, self.number),
                 legendgroup="path",
             )
             for name, some, color, shift, height in (
@@ -233,7 +223,7 @@ class _Drawn:
             if some
         ]
 
-    def notes(self, whole: float) -> tuple[list[Plot], list[Plot]]:
+    def notes(self, whole: float) -> tuple[list[axes.Plot], list[axes.Plot]]:
         """Return the frame of the first finding, and the numbers or the name at marks."""
         rows = self._of(_FINDING)
         first = [row for row in rows if self.number[row] == 1]
@@ -241,7 +231,8 @@ class _Drawn:
         if first:
             low = min(self.begin[row] for row in first)
             high = max(self.begin[row] + self.length[row] for row in first)
-            frames.append(_frame(low, high, self.lane[first[0]]))
+            lane = self.lane[first[0]]
+            frames.append({**_FRAME, "x0": low, "x1": high, "y0": lane - 0.5, "y1": lane + 0.5})
             longest = max(first, key=lambda row: self.length[row])
             title = shortened(unquoted(self.label[longest] or ""), _TITLE_LENGTH)
             middle = self.begin[longest] + self.length[longest] / 2
@@ -264,25 +255,18 @@ _NUMBER: Final = {
     "yanchor": "bottom",
     "font": {"size": 10, "color": _OTHER_COLOR},
 }
+_FRAME: Final = {
+    "type": "rect",
+    "line": {"color": _FIRST_COLOR, "width": 1.5},
+    "fillcolor": _FIRST_FILL,
+    "layer": "below",
+}
 
 
-def _frame(low: Any, high: Any, lane: int) -> Plot:
-    return {
-        "type": "rect",
-        "x0": low,
-        "x1": high,
-        "y0": lane - 0.5,
-        "y1": lane + 0.5,
-        "line": {"color": _FIRST_COLOR, "width": 1.5},
-        "fillcolor": _FIRST_FILL,
-        "layer": "below",
-    }
-
-
-def _first_note(text: str, middle: Any, lane: int, along: float) -> Plot:
+def _first_note(text: str, middle: Any, lane: int, along: float) -> axes.Plot:
     """Return the name of the first finding; the text stays within the figure."""
     return {
-        "text": f"<b>{escaped(text)}</b>",
+        "text": f"<b>{axes.escaped(text)}</b>",
         "x": middle,
         "y": lane + _MARK_AT,
         "ax": 0,
@@ -305,21 +289,17 @@ def _height(lanes_n: int, traces_n: int) -> tuple[int, float]:
     return inside_px + 110, (inside_px - _NAME_PX) / max(lanes_n, 1)
 
 
-def _hovers(rows: pd.DataFrame, spec: Mapping[str, Any]) -> list[str]:
-    columns = ("part", "lane", "color", "duration", "label", "mixture")
-    cells = (rows[spec[name]].tolist() for name in columns)
-    return [_hover(*row) for row in zip(*cells, strict=True)]
-
-
 def _hover(part: str, lane: str, state: str, time_ns: int, label: Any, mixture: Any) -> str:
     what = {_PATH: "path: ", _HOST_PATH: "path, host: ", "wait": "waits: "}.get(part, "")
     lines = [f"{what}{state} {format_ns(time_ns)}, {lane}"]
     if not pd.isna(label):
         is_prose = part == _FINDING
-        text, length = (unquoted(label), _TITLE_LENGTH) if is_prose else (str(label), LABEL_LENGTH)
+        text, length = (
+            (unquoted(label), _TITLE_LENGTH) if is_prose else (str(label), axes.LABEL_LENGTH)
+        )
         lines.append(shortened(text, length))
     if not pd.isna(mixture):
         times = list(json.loads(mixture).items())
         reported = [f"{name} {format_ns(ns)}" for name, ns in times[:_MOST_STATES]]
         lines.append(f"in it: {', '.join(reported)}{', ...' if len(times) > len(reported) else ''}")
-    return "<br>".join(map(hover_text, lines))
+    return "<br>".join(map(axes.hover_text, lines))

@@ -16,26 +16,9 @@ from zlib import crc32
 from .text import NOT_KNOWN
 
 _COLORS: Final = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#d55e00",
-    "#cc79a7",
-    "#56b4e9",
-    "#b8a90c",
-    "#332288",
-    "#88ccee",
-    "#44aa99",
-    "#117733",
-    "#999933",
-    "#ddcc77",
-    "#cc6677",
-    "#882255",
-    "#aa4499",
-    "#6699cc",
-    "#a8a8d8",
-    "#c8c0b0",
-    "#e7298a",
+    *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b8a90c", "#332288"),
+    *("#88ccee", "#44aa99", "#117733", "#999933", "#ddcc77", "#cc6677", "#882255", "#aa4499"),
+    *("#6699cc", "#a8a8d8", "#c8c0b0", "#e7298a"),
 )
 
 #: Of causes and classes of idle time and waiting, and of what a host does meanwhile. None is a

@@ -149,7 +149,14 @@ def frame_of(table: pa.Table) -> pd.DataFrame:
 
 def fields_of(schema: pa.Schema) -> dict[str, Field]:
     """Return the columns of a table with what its schema says of each."""
-    return {item.name: _field(item) for item in schema}
+    fields = {}
+    for item in schema:
+        facts = {key.decode(): value.decode() for key, value in (item.metadata or {}).items()}
+        kind = str(item.type)
+        numeric = kind.startswith(("int", "uint", "float", "double"))
+        unit, meaning = facts.get("unit") or None, facts.get("meaning", "")
+        fields[item.name] = Field(item.name, unit, meaning, numeric, kind == "bool")
+    return fields
 
 
 def parted_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -218,11 +225,7 @@ def rows_html(
     all_n: int,
     by: str | None = None,
 ) -> str:
-    """Return rows as an HTML table; whole names appear on hover, all text is escaped.
-
-    Args:
-        by: The column that chose the rows, if one did.
-    """
+    """Return rows as an HTML table; whole names appear on hover, all text is escaped."""
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
     # Headings may wrap, above numbers too: in many tables they are wider than what is below.
     heads = [_HEADING_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
@@ -260,18 +263,6 @@ def glossary_html(fields: Mapping[str, Field]) -> str:
     return (
         f"<details><summary>What the {len(fields)} columns mean</summary>"
         f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></details>"
-    )
-
-
-def _field(field: Any) -> Field:
-    facts = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-    kind = str(field.type)
-    return Field(
-        field.name,
-        facts.get("unit") or None,
-        facts.get("meaning", ""),
-        kind.startswith(("int", "uint", "float", "double")),
-        kind == "bool",
     )
 
 

@@ -16,13 +16,7 @@ NOT_KNOWN: Final = "-"
 NO_NAME: Final = "(no name)"
 
 _NS_STEPS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
-_BYTE_STEPS: Final = (
-    (1_000_000_000_000, "TB"),
-    (1_000_000_000, "GB"),
-    (1_000_000, "MB"),
-    (1_000, "kB"),
-    (1, "B"),
-)
+_BYTE_STEPS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 _FIGURES: Final = 3
 #: Categories of Unicode: controls, formats (of direction, and without a width), surrogates, line
 #: ends. They would hide or forge what is shown.

@@ -9,21 +9,7 @@ from typing import Any, Final
 import pandas as pd
 import plotly.graph_objects as go
 
-from .axes import (
-    RANK_COLUMNS,
-    Plot,
-    at,
-    axis,
-    axis_labels,
-    axis_title,
-    axis_values,
-    category_axis,
-    groups_of,
-    hovers,
-    legend_name,
-    legend_of,
-    rows_by_group,
-)
+from . import axes
 from .palette import NEUTRAL, color_map
 from .tables import Field
 
@@ -36,7 +22,7 @@ _MOST_BARS: Final = 2000
 _OTHERS: Final = "all others"
 
 
-def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> axes.Plot:
     """Lines: `x` and `y` (numbers), `series` (one line each); of many those that reach highest.
 
     With `step` a value holds until the next point; with `log` the x axis is logarithmic.
@@ -46,66 +32,66 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     highest = frame.groupby(series, sort=False)[y.name].max()
     few = highest.sort_values(ascending=False, kind="stable").index[:MOST_SERIES]
     frame = frame[frame[series].isin(few)]
-    by_name = rows_by_group([str(name) for name in frame[series].tolist()])
-    x_values, x_unit = axis_values(frame[x.name], x)
-    y_values, y_unit = axis_values(frame[y.name], y)
-    colors = color_map(list(by_name), ordered=series in RANK_COLUMNS)
+    by_name = axes.rows_by_group([str(name) for name in frame[series].tolist()])
+    x_values, x_unit = axes.axis_values(frame[x.name], x)
+    y_values, y_unit = axes.axis_values(frame[y.name], y)
+    colors = color_map(list(by_name), ordered=series in axes.RANK_COLUMNS)
     shape = "hv" if spec.get("step") else "linear"
     traces = [
         go.Scatter(
             # One point makes no line.
             mode="lines" if len(rows) > 1 else "markers",
-            name=legend_name(name),
+            name=axes.legend_name(name),
             showlegend=True,
-            x=at(rows, x_values),
-            y=at(rows, y_values),
+            x=axes.at(rows, x_values),
+            y=axes.at(rows, y_values),
             line={"color": colors[name], "width": 1.5, "shape": shape},
         )
         for name, rows in by_name.items()
     ]
-    xaxis = axis(x, x_unit, title=spec.get("x_title"), from_zero=False)
+    xaxis = axes.axis(x, x_unit, title=spec.get("x_title"), from_zero=False)
     xaxis = {**xaxis, "type": "log" if spec.get("log") else "linear"}
-    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": _HEIGHT}
-    legend = legend_of(fields[series])
+    layout = {"xaxis": xaxis, "yaxis": axes.axis(y, y_unit), "height": _HEIGHT}
+    legend = axes.legend_of(fields[series])
     if len(highest) > len(few):
         legend["title"]["text"] += f"<br>(the highest {len(few)} of {len(highest):,})"
     return {"data": traces, "layout": {**layout, "legend": legend}}
 
 
-def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> axes.Plot:
     """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional).
 
     With `log` the y axis is logarithmic.
     """
     x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
     top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
-    texts = hovers(top, fields, [x.name, y.name, color, spec.get("label")])
-    x_values, x_unit = axis_values(top[x.name], x)
-    y_values, y_unit = axis_values(top[y.name], y)
+    texts = axes.hovers(top, fields, [x.name, y.name, color, spec.get("label")])
+    x_values, x_unit = axes.axis_values(top[x.name], x)
+    y_values, y_unit = axes.axis_values(top[y.name], y)
     groups, names = _main_groups(top, color)
-    colors = {**color_map(names, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
+    colors = {**color_map(names, ordered=color in axes.RANK_COLUMNS), _OTHERS: NEUTRAL}
     if color is None:
         colors[""] = NEUTRAL
-    by_name = {name: list[int]() for name in names} | rows_by_group(groups)
+    by_name = {name: list[int]() for name in names} | axes.rows_by_group(groups)
     traces = [
         go.Scatter(
             mode="markers",
-            name=legend_name(name),
+            name=axes.legend_name(name),
             showlegend=color is not None,
-            x=at(rows, x_values),
-            y=at(rows, y_values),
+            x=axes.at(rows, x_values),
+            y=axes.at(rows, y_values),
             marker={"color": colors[name], "size": 5, "opacity": 0.75},
-            hovertext=at(rows, texts),
+            hovertext=axes.at(rows, texts),
             hoverinfo="text",
         )
         for name, rows in by_name.items()
     ]
-    yaxis = axis(y, y_unit, title=spec.get("y_title"))
+    yaxis = axes.axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
-    xaxis = axis(x, x_unit, from_zero=False)
+    xaxis = axes.axis(x, x_unit, from_zero=False)
     layout = {"xaxis": xaxis, "yaxis": yaxis, "height": _HEIGHT + 60}
     if color is not None:
-        layout["legend"] = legend_of(fields[color])
+        layout["legend"] = axes.legend_of(fields[color])
     return {"data": traces, "layout": layout}
 
 
@@ -114,11 +100,11 @@ def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], lis
 
     Of more groups than can be told apart the others are one.
     """
-    groups = groups_of(frame, color)
+    groups = axes.groups_of(frame, color)
     names = list(dict.fromkeys(groups))
-    if color in RANK_COLUMNS:
+    if color in axes.RANK_COLUMNS:
         # Ranks keep their colors, whatever a table lists first.
-        names = groups_of(frame.drop_duplicates(color).sort_values(color), color)
+        names = axes.groups_of(frame.drop_duplicates(color).sort_values(color), color)
     if len(names) <= MOST_SERIES:
         return groups, names
     counts = Counter(groups)
@@ -127,33 +113,39 @@ def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], lis
     return [name if name in most else _OTHERS for name in groups], main
 
 
-def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+def timeline(
+    frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]
+) -> axes.Plot:
     """Bars in time: `start`, `duration`, `lane` (one row each), `color` and `label` (names)."""
     start, duration = fields[spec["start"]], fields[spec["duration"]]
     top = frame.head(_MOST_BARS)
     offset = top[start.name] - top[start.name].min() if len(top) else top[start.name]
     rows_n = len(top)
     both = pd.concat([offset + top[duration.name], offset, top[duration.name]])
-    values, unit = axis_values(both, start)
-    lanes = axis_labels(top[spec["lane"]], distinct=False)
-    groups = groups_of(top, spec["color"])
+    values, unit = axes.axis_values(both, start)
+    lanes = axes.axis_labels(top[spec["lane"]], distinct=False)
+    groups = axes.groups_of(top, spec["color"])
     colors = color_map(list(dict.fromkeys(groups)))
-    texts = hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
+    texts = axes.hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
     traces = [
         go.Bar(
             orientation="h",
-            name=legend_name(name),
-            base=at(rows, values, rows_n),
-            x=at(rows, values, 2 * rows_n),
-            y=at(rows, lanes),
+            name=axes.legend_name(name),
+            base=axes.at(rows, values, rows_n),
+            x=axes.at(rows, values, 2 * rows_n),
+            y=axes.at(rows, lanes),
             marker={"color": colors[name], "line": {"width": 0.5, "color": "white"}},
-            hovertext=at(rows, texts),
+            hovertext=axes.at(rows, texts),
             hoverinfo="text",
         )
-        for name, rows in rows_by_group(groups).items()
+        for name, rows in axes.rows_by_group(groups).items()
     ]
-    title = axis_title(f"since the first one shown ({unit})")
-    yaxis = category_axis(0, down=True)
-    layout = {"barmode": "overlay", "xaxis": {**axis(start, unit), "title": title}, "yaxis": yaxis}
-    layout["legend"] = legend_of(fields[spec["color"]])
+    title = axes.axis_title(f"since the first one shown ({unit})")
+    yaxis = axes.category_axis(0, down=True)
+    layout = {
+        "barmode": "overlay",
+        "xaxis": {**axes.axis(start, unit), "title": title},
+        "yaxis": yaxis,
+    }
+    layout["legend"] = axes.legend_of(fields[spec["color"]])
     return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}

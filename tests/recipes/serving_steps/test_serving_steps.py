@@ -25,7 +25,7 @@ from title_claims import check_title
 from nsys_llm.facts.steps.token_waits import weighted_percentile
 from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
 from nsys_llm.recipes.serving_steps.findings.answer import headline
-from nsys_llm.recipes.serving_steps.tables.robust_fit import independent, robust_fit
+from nsys_llm.recipes.serving_steps.tables.cost_model import independent, robust_fit
 from nsys_llm.report.findings import finding_record
 
 GRAPHS = (1, 2, 4, 8, 16)

@@ -10,7 +10,7 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.verdict import gated
+from nsys_llm.report.run_record import gated
 from nsys_llm.run.cli import main
 
 
@@ -215,10 +215,9 @@ def test_noise_keeps_a_verdict_from_a_change_that_is_significant(tmp_path):
     ],
 )
 def test_the_code_that_weighs_most_wins(before, results, after):
-    gates = pd.DataFrame({"result": pd.Series(results, dtype="string")})
-    assert gated(before, gates, "sure") is after
+    assert gated(before, results, "sure") is after
     if before is ExitCode.DONE and "fail (probably)" in results:
-        assert gated(before, gates, "probably") is ExitCode.GATE_FAILED
+        assert gated(before, results, "probably") is ExitCode.GATE_FAILED
 
 
 def test_an_empty_or_partial_run_tells_no_noise(tmp_path, pair):

@@ -12,10 +12,7 @@ from nsys_llm.critical_path.path.forest import PathForest
 from nsys_llm.critical_path.replay.condensed import RankReplay
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.job.collectives.matched import (
-    MatchedCollectives,
-    Sequenced,
-)
+from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.job.job_steps import LEAST_AGREEING, ahead_of_first, common_step, usual_difference
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank

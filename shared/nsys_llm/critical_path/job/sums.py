@@ -11,11 +11,7 @@ import numpy as np
 
 from nsys_llm.critical_path.job.walk import Trail
 from nsys_llm.critical_path.path.blocks import HOST, Charge
-from nsys_llm.critical_path.path.classes import (
-    LAUNCH_LATENCY,
-    SYNC_LATENCY,
-    UNKNOWN,
-)
+from nsys_llm.critical_path.path.classes import LAUNCH_LATENCY, SYNC_LATENCY, UNKNOWN
 from nsys_llm.critical_path.path.forest import PathForest
 from nsys_llm.critical_path.path.ops import Bools
 from nsys_llm.numeric.grouping import distinct_rows, exact_sums, positions

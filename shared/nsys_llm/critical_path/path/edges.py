@@ -267,13 +267,7 @@ def _after_orders(ops: PathOps, host: HostTimeline, kinds: Kinds, issue_ns: IntA
     return unclear
 
 
-def _infer(
-    ops: PathOps,
-    order: StreamOrder,
-    latest: Latest,
-    lags: Lags,
-    room: Bools,
-) -> None:
+def _infer(ops: PathOps, order: StreamOrder, latest: Latest, lags: Lags, room: Bools) -> None:
     """Offer what ended just before operations whose start nothing recorded explains."""
     if ops.stream_ids.size < 2:
         return

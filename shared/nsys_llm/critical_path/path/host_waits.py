@@ -189,10 +189,7 @@ def ended_by(ops: PathOps, at_ns: IntArray) -> IntArray:
 
 
 def handed_over(
-    ops: PathOps,
-    host: HostTimeline,
-    kinds: Kinds,
-    order: StreamOrder,
+    ops: PathOps, host: HostTimeline, kinds: Kinds, order: StreamOrder
 ) -> tuple[IntArray, IntArray]:
     """Return the calls before which their thread waited for another, and that one's last call.
 

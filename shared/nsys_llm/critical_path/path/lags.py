@@ -164,12 +164,7 @@ def _none_ended(ended: IntArray | None, after_ns: IntArray, until_ns: IntArray) 
 
 
 def medians(
-    lag: IntArray,
-    kind: npt.NDArray[Any],
-    kinds_n: int,
-    default_ns: int,
-    *,
-    apart: bool = False,
+    lag: IntArray, kind: npt.NDArray[Any], kinds_n: int, default_ns: int, *, apart: bool = False
 ) -> IntArray:
     """Return the median of each kind; where it has none that of all, unless kinds are apart."""
     medians = np.full(kinds_n, lower_median(lag) if lag.size and not apart else default_ns)

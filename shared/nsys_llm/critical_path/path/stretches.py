@@ -173,10 +173,7 @@ def stretches(edges: Edges, segments: Segments, api: Positions) -> Stretches:
 def bottoms_ns(edges: Edges, segments: Segments) -> IntArray:
     """Return where segments end, without their stretches; shape (segments,)."""
     bottom_ns = np.minimum(natural_ends(edges, segments.top), _lags_from(edges, segments.bottom))
-    for starts, low in (
-        (edges.begins_ns, 0),
-        (edges.host.calls.start_ns, len(edges.ops)),
-    ):
+    for starts, low in ((edges.begins_ns, 0), (edges.host.calls.start_ns, len(edges.ops))):
         inside = np.flatnonzero((segments.top >= low) & (segments.top < low + starts.size))
         if inside.size:
             at = np.stack((segments.bottom[inside], segments.top[inside] + 1), axis=1) - low

@@ -14,11 +14,7 @@ from nsys_llm.critical_path.path.classes import HAND_OVER, LAST_CERTAIN
 from nsys_llm.critical_path.path.edges import Clues, Edges
 from nsys_llm.critical_path.path.host_waits import ended_by
 from nsys_llm.critical_path.path.ops import Bools, PathOps, first_after, last_before
-from nsys_llm.critical_path.path.sync_rows import (
-    DEVICE_WAIT,
-    ORDER,
-    stream_codes,
-)
+from nsys_llm.critical_path.path.sync_rows import DEVICE_WAIT, ORDER, stream_codes
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE

@@ -245,8 +245,4 @@ def overlaps(
     first = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
     shared_ns = np.add.reduceat((ends - starts)[order], first)
     real = shared_ns > 0
-    return (
-        (key[first] // len(windows))[real],
-        (key[first] % len(windows))[real],
-        shared_ns[real],
-    )
+    return ((key[first] // len(windows))[real], (key[first] % len(windows))[real], shared_ns[real])

@@ -17,12 +17,7 @@ from nsys_llm.facts.device.profiler_time import overheads
 from nsys_llm.numeric.enclosing import first_above
 from nsys_llm.numeric.gaps import Positions, start_order
 from nsys_llm.numeric.grouping import distinct, distinct_codes
-from nsys_llm.numeric.intervals import (
-    IntArray,
-    merged_unions,
-    subtract_intervals,
-    union_intervals,
-)
+from nsys_llm.numeric.intervals import IntArray, merged_unions, subtract_intervals, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import APPLICATION, COLD_START_KINDS, classify_api
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
@@ -150,8 +145,7 @@ def _order(
     # Of two calls that start together, the longer is the outer one. One of no length holds
     # nothing, and had returned when the other began.
     order = start_order(
-        start_ns,
-        lambda some: ((end_ns[some] > start_ns[some]).astype(np.int64), -end_ns[some]),
+        start_ns, lambda some: ((end_ns[some] > start_ns[some]).astype(np.int64), -end_ns[some])
     )
     if threads_n < 2:
         return order

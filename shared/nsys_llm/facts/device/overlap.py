@@ -12,6 +12,7 @@ from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
     intersect_intervals,
+    merged_unions,
     subtract_intervals,
     total_length_ns,
     union_intervals,
@@ -119,10 +120,12 @@ def map_spans(trace: RankTrace, communication: npt.NDArray[np.bool_]) -> dict[in
     selected = {device: kernels["device_id"] == device for device in trace.device_ids}
     return {
         device: Spans(
-            compute=_union(trace, ("kernels",), device, of_device & ~communication),
-            communication=_union(trace, ("kernels",), device, of_device & communication),
-            copies=_union(trace, ("memcpys", "memsets"), device),
-            graphs=_union(trace, ("graph_traces",), device),
+            compute=_union(trace, "kernels", of_device & ~communication),
+            communication=_union(trace, "kernels", of_device & communication),
+            copies=merged_unions(
+                [_on_device(trace, name, device) for name in ("memcpys", "memsets")]
+            ),
+            graphs=_on_device(trace, "graph_traces", device),
         )
         for device, of_device in selected.items()
     }
@@ -163,22 +166,16 @@ def _device_overlap(device: int, spans: Spans) -> DeviceOverlap:
     )
 
 
-def _union(
-    trace: RankTrace,
-    names: tuple[str, ...],
-    device: int,
-    chosen: npt.NDArray[np.bool_] | None = None,
-) -> IntArray:
-    starts, ends = [], []
-    for name in names:
-        table = trace.tables[name]
-        of_device = table["device_id"] == device if chosen is None else chosen
-        every = bool(of_device.all())  # the common case, which needs no copies
-        starts.append(table["start_ns"] if every else table["start_ns"][of_device])
-        ends.append(table["end_ns"] if every else table["end_ns"][of_device])
-    several = len(names) > 1
-    start_ns = np.concatenate(starts) if several else starts[0]
-    end_ns = np.concatenate(ends) if several else ends[0]
+def _on_device(trace: RankTrace, name: str, device: int) -> IntArray:
+    return _union(trace, name, trace.tables[name]["device_id"] == device)
+
+
+def _union(trace: RankTrace, name: str, chosen: npt.NDArray[np.bool_]) -> IntArray:
+    """Return when any of the chosen rows of a table ran, inside the windows."""
+    table = trace.tables[name]
+    start_ns, end_ns = table["start_ns"], table["end_ns"]
+    if not chosen.all():  # else, which is the common case, no copies are needed
+        start_ns, end_ns = start_ns[chosen], end_ns[chosen]
     if trace.windows_ns is not None:
         _, start_ns, end_ns = clip_to_windows(start_ns, end_ns, trace.windows_ns)
     return union_intervals(start_ns, end_ns)

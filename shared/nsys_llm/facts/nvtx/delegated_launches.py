@@ -1,24 +1,12 @@
 """Launches that a thread makes for another one, as PyTorch's autograd threads do. Pure.
 
-`loss.backward()` hands the work to a thread of the autograd engine and waits. That thread launches
-the kernels, and the range "backward" is open on the thread that waits. Launches of a thread without
-a range belong to the range of another thread, the holder, where
-
-- of all threads exactly one has a range open at these launches, at least three of them;
-- all that the launching thread launches between two CUDA calls of the holder lies in that range,
-  and all that it launches in that range lies between those two calls: the holder calls CUDA before
-  and after, and waits meanwhile.
-
-A thread that marks ranges of its own accord may meet this by chance beside an engine that works for
-nobody. So the holder launches at least one kernel for every twenty of the other thread; and two
-thirds of what that one does between calls of the holder are turns: the holder launched a kernel
-since it was last active (the forward pass, or the gradient that `backward()` begins with), and it
-rested before and after for longer than ever in between.
-
-A holder that waits for the other thread is in no CUDA call meanwhile, as one that waits for its own
-GPU is; and it goes on when the others are done: for at least three quarters of what lies between
-its two calls in the range, they launch. A loader that waits for room in a queue, and then prepares
-its next batch, does not. All of these limits are ours. Where they do not hold there is no range.
+The conditions stand in `docs/nvtx_phase_attribution.md`; the thread whose range launches are given
+to is the holder. All that another thread launches between two CUDA calls of the holder lies in that
+range, and all that it launches in that range between those two calls; at least three launches.
+What it does between calls of the holder is a turn if the holder launched a kernel since it was last
+active, and it rested before and after for longer than ever in between. The holder waits if, for at
+least three quarters of what lies between its two calls in the range, others launch: a loader that
+waits for room in a queue, and then prepares its next batch, does not. All limits are ours.
 """
 
 from __future__ import annotations
@@ -167,11 +155,7 @@ class _Turns:
 
     @classmethod
     def of(
-        cls,
-        at_ns: IntArray,
-        held: IntArray,
-        calls: tuple[IntArray, IntArray],
-        tree: NvtxTree,
+        cls, at_ns: IntArray, held: IntArray, calls: tuple[IntArray, IntArray], tree: NvtxTree
     ) -> _Turns:
         """Cut at the holder's calls (`_in_order`); one at the instant of a launch is before it."""
         starts, ends = calls

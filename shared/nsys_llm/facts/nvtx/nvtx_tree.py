@@ -151,12 +151,11 @@ class NvtxTree:
         known = slice(None) if (thread >= 0).all() else np.flatnonzero(thread >= 0)
         code, instants = thread[known], at_ns[known]
         pieces = None if chosen is None else np.flatnonzero(chosen)
-        if pieces is None:
-            bounds = self.bounds
-            last = first_above(self.start_ns, instants, code, bounds) - 1
-        else:
-            bounds = np.searchsorted(pieces, self.bounds)
-            last = first_above(self.start_ns[pieces], instants, code, bounds) - 1
+        bounds = self.bounds
+        some: slice | IntArray = slice(None)
+        if pieces is not None:
+            bounds, some = np.searchsorted(pieces, self.bounds), pieces
+        last = first_above(self.start_ns[some], instants, code, bounds) - 1
         last[last < bounds[code]] = -1
         if pieces is None:
             last = self._open_or_around(last, instants)

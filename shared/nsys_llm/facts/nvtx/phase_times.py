@@ -239,10 +239,7 @@ def find_phase(trace: RankTrace, options: Mapping[str, Any]) -> FoundPhase:
 
 
 def _spans(
-    ops: RangedOps,
-    roots: IntArray,
-    owner: npt.NDArray[np.int32],
-    launched: npt.NDArray[np.bool_],
+    ops: RangedOps, roots: IntArray, owner: npt.NDArray[np.int32], launched: npt.NDArray[np.bool_]
 ) -> IntArray:
     """Return the union of the spans on the GPU of the outermost ranges of the phase."""
     rows = np.flatnonzero(launched)

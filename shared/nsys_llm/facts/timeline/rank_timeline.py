@@ -28,14 +28,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.taxonomy.wall_classes import (
-    COMMUNICATION,
-    COMPUTE,
-    COPIES,
-    FUSED,
-    IDLE,
-    LOAD,
-)
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, FUSED, IDLE, LOAD
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.timeline import RankTimeline, Track
 
@@ -174,10 +167,7 @@ def rank_timeline(
     last_ns = max(int(at_ns.max(initial=0)), trace.last_end_ns)
     first_ns = int(at_ns.min()) if at_ns.size else last_ns
     windows: list[Window] = [
-        (
-            first_ns if start_ns is None else start_ns,
-            last_ns + 1 if end_ns is None else end_ns,
-        )
+        (first_ns if start_ns is None else start_ns, last_ns + 1 if end_ns is None else end_ns)
         for start_ns, end_ns in wanted
     ]
     windows = [window for window in windows if window[0] < window[1]]
@@ -200,10 +190,7 @@ def rank_timeline(
     ]
     return RankTimeline(
         tuple(track for track in tracks if len(track)),
-        (
-            *recorded_counters(rows, room.windows_ns),
-            *memory_counters(trace, room.windows_ns),
-        ),
+        (*recorded_counters(rows, room.windows_ns), *memory_counters(trace, room.windows_ns)),
         room.left_out_n,
     )
 

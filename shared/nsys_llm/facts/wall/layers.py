@@ -108,7 +108,7 @@ class WallLayers:
             first.
         talk_label: Shape (k,), twice the code of its name, or of `len(names)` for copies between
             GPUs of the rank; one more where its stream mostly computes.
-        load: The part of `copies` that brought a model, see `nsys_llm.facts.wall.layers`.
+        load: The part of `copies` that brought a model, see `load_spans`.
         host: By class when the device ran nothing and it was the profiler's time, or nobody knows
             of it, or nothing was to do; of the classes that `wall_layers` was told.
     """

@@ -15,12 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.clock_lines import (
-    MOST_RATE,
-    ClockLine,
-    fitted_line,
-    lower_median,
-)
+from nsys_llm.numeric.clock_lines import MOST_RATE, ClockLine, fitted_line, lower_median
 from nsys_llm.numeric.intervals import IntArray
 
 #: How far apart two clocks may be: one clock; one host's steady clock, with the error of the GPU's

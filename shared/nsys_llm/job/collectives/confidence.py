@@ -2,14 +2,9 @@
 
 High and medium need all four: the ranks meet in nearly all of the collectives, they are certainly
 one communicator (`cohesion`), no rank outside leaves with them, and nothing tells of more members
-(`Told`). Sums and findings leave out what has low confidence.
-
-A communicator that lacks one of its ranks, or that shares a stream with a larger one, looks well by
-itself. But some rank outside leaves collectives at the same instants, and not because it happened
-to come last at the same time. Then it is not known whose collectives these are. Where nothing ties
-two clocks, a communicator that has ranks on both looks like two: a clock that is slewed is no line.
-But its parts go along with each other: from one collective to the next their ends move no farther
-apart than clocks run, whoever comes last.
+(`Told`). Sums and findings leave out what has low confidence. A communicator that lacks one of its
+ranks, or that shares a stream with a larger one, looks well by itself; but some rank outside leaves
+collectives at the same instants, and not because it happened to come last at the same time.
 """
 
 from __future__ import annotations

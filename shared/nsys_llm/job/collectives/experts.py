@@ -1,12 +1,8 @@
 """Exchanges of tokens with experts, and in which of them ranks wait for uneven experts. Pure.
 
-An instance is a dispatch and the combine after it: two exchanges of one group in a row between
-which every member runs expert kernels. The members wait for experts in those of the two to which
-expert kernels made the last member come late: what these took since the exchange before, beyond
-the mean of all members, is half of how much later it came than the mean, or more. In a group whose
-slowest members compute less than 1.1 times as long as the mean ones, nobody waits for experts. Both
-have to hold at the pace of each member, too: a slow GPU takes longer for all else as well, in the
-median exchange.
+An instance is a dispatch and the combine after it. The rule stands in `docs/comm_stats.md`; its
+conditions have to hold at the pace of each member, too: a slow GPU takes longer for all else as
+well, in the median exchange.
 """
 
 from __future__ import annotations
@@ -20,11 +16,7 @@ import numpy.typing as npt
 
 from nsys_llm.facts.lanes import EXCHANGES
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.job.collectives.matched import (
-    Device,
-    MatchedCollectives,
-    meets_and_leaves,
-)
+from nsys_llm.job.collectives.matched import Device, MatchedCollectives, meets_and_leaves
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 

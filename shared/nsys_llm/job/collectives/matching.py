@@ -1,12 +1,12 @@
 """Which ranks meet in which collectives: communicators, detected from who leaves together. Pure.
 
 A plain trace names the kernel of a collective and nothing else. Executions of one kernel on one
-rank and stream are a lane. Lanes of several ranks that line up (see `collective_alignment`) are
+rank and stream are a lane. Lanes of several ranks that line up (see `alignment`) are
 one sequence of collectives; the ranks that have it are its communicator. Where a tensor-parallel
 and a data-parallel group use the same kernel, their lanes do not line up, and stay apart.
 
 Limits. Groups in lockstep whose ranks never hold each other up cannot be told apart, and count as
-one (see `collective_members`). Ranks that receive what others sent long before do not overlap with
+one (see `cohesion`). Ranks that receive what others sent long before do not overlap with
 them, and stay unmatched.
 """
 

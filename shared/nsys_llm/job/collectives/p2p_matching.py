@@ -65,10 +65,7 @@ _UNDECIDED_PCT: Final = 1.0
 
 
 def match_communication(
-    lanes: Sequence[Lane],
-    trust_ns: int,
-    clocks_n: int,
-    programs: Mapping[int, int] | None = None,
+    lanes: Sequence[Lane], trust_ns: int, clocks_n: int, programs: Mapping[int, int] | None = None
 ) -> list[Matched]:
     """Match collectives as sequences, and point-to-point transfers pair by pair.
 
@@ -231,10 +228,7 @@ class _Members:
 
 
 def _matched_transfers(
-    lanes: Sequence[Lane],
-    known: Sequence[ClockFit],
-    trust_ns: int,
-    apart: _Apart | None = None,
+    lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int, apart: _Apart | None = None
 ) -> list[Matched]:
     members = _members(lanes, known, trust_ns)
     members = _without_drift(members)

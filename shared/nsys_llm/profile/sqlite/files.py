@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.rooted import Roots
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.file_state import FileState
 
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -191,39 +190,26 @@ def sample_agrees(
     span: RowSpan,
     columns: Sequence[npt.NDArray[Any]],
 ) -> bool:
-    """Return whether columns that were read one by one hold the rows of a table, by a sample."""
-    rows_n = len(columns[0])
+    """Return whether columns that were read one by one hold the rows of a table, by a sample.
+
+    Of row ids without a hole, these are rows from all over the table; else its begin, its middle
+    and its end. `selected` has the expression of each column.
+    """
+    rows_n, query = len(columns[0]), _scan(table, selected)
     if not rows_n or any(len(column) != rows_n for column in columns):
         return False
-    position, rows = _sampled_rows(database, table, selected, span, rows_n)
-    sample = (column[position].tolist() for column in columns)
-    return list(zip(*sample, strict=True)) == rows
-
-
-def _sampled_rows(
-    database: sqlite3.Connection,
-    table: str,
-    selected: Sequence[str],
-    span: RowSpan,
-    rows_n: int,
-) -> tuple[IntArray, list[tuple[Any, ...]]]:
-    """Return some positions of a table's rows, in the order of row ids, and the rows there.
-
-    Of row ids without a hole, rows from all over the table; else its begin, its middle and its
-    end. More or fewer rows than positions: the table does not have `rows_n` rows.
-    """
-    query = _scan(table, selected)
     if rows_n == span.high - span.low + 1:
         position = np.unique(np.linspace(0, rows_n - 1, _SAMPLE_ROWS).astype(np.int64))
         ids = ",".join(str(span.low + value) for value in position.tolist())
-        cursor = database.execute(f"{query} WHERE rowid IN ({ids}) {_ORDERED}")
-        return position, cursor.fetchall()
-    length = min(_SAMPLE_ROWS // 3, rows_n)
-    positions, rows = [], []
-    for first in (0, (rows_n - length) // 2, rows_n - length):
-        # One more than there should be behind the last.
-        limit = length + (first == rows_n - length)
-        asked = f"{query} {_ORDERED} LIMIT {limit} OFFSET {first}"
-        positions.append(np.arange(first, first + length))
-        rows += database.execute(asked).fetchall()
-    return np.concatenate(positions), rows
+        rows = database.execute(f"{query} WHERE rowid IN ({ids}) {_ORDERED}").fetchall()
+    else:
+        length, rows = min(_SAMPLE_ROWS // 3, rows_n), []
+        firsts = (0, (rows_n - length) // 2, rows_n - length)
+        position = np.concatenate([np.arange(first, first + length) for first in firsts])
+        for first in firsts:
+            # One more than there should be behind the last.
+            limit = length + (first == rows_n - length)
+            asked = f"{query} {_ORDERED} LIMIT {limit} OFFSET {first}"
+            rows += database.execute(asked).fetchall()
+    sample = (column[position].tolist() for column in columns)
+    return list(zip(*sample, strict=True)) == rows

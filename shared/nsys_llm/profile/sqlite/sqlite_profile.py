@@ -193,11 +193,21 @@ class SqliteProfile:
         return self._bulk(source, columns)
 
     def _past_driver(self, source: TableSource, columns: Sequence[str], span: RowSpan) -> Table:
-        """Read integers from the pages, all else beside them, and some rows to compare."""
+        """Read integers from the pages, all else beside them, and some rows to compare.
+
+        Raises:
+            UnexpectedCell: It is no plain table.
+        """
+        fields = table_fields(self._database, source.nsys)
         integers = [column for column in columns if not source.is_text(column)]
-        arrays = self._from_pages(source, integers, span.high - span.low + 1)
-        rows_n = {column.size for column in arrays.values()}
-        if rows_n == {span.high - span.low + 1}:  # none between is missing
+        stored = [name for name in integers if source.columns[name] != row_id_name(fields)]
+        if (places := plain_places(fields, [source.columns[name] for name in stored])) is None:
+            raise UnexpectedCell
+        root_page, most_rows = self._tables[source.nsys], span.high - span.low + 1
+        with self._roots.opened(self.path) as place:
+            read = read_integers(place, root_page, len(fields), places, most_rows)
+        arrays = dict(zip(stored, read, strict=True))
+        if {column.size for column in read} == {most_rows}:  # none between is missing
             row_ids = np.arange(span.low, span.high + 1)
             arrays |= {name: row_ids for name in integers if name not in arrays}
         if others := [column for column in columns if column not in arrays]:
@@ -207,23 +217,6 @@ class SqliteProfile:
         if not sample_agrees(self._database, source.nsys, asked, span, in_order):
             raise UnexpectedCell
         return Table.stored(dict(zip(columns, in_order, strict=True)))
-
-    def _from_pages(
-        self, source: TableSource, columns: Sequence[str], most_rows: int
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Read columns of a plain table past the driver, all but its row id.
-
-        Raises:
-            UnexpectedCell: It is no such table.
-        """
-        fields = table_fields(self._database, source.nsys)
-        columns = [name for name in columns if source.columns[name] != row_id_name(fields)]
-        if (places := plain_places(fields, [source.columns[name] for name in columns])) is None:
-            raise UnexpectedCell
-        root_page = self._tables[source.nsys]
-        with self._roots.opened(self.path) as place:
-            arrays = read_integers(place, root_page, len(fields), places, most_rows)
-        return dict(zip(columns, arrays, strict=True))
 
     def _bulk(self, source: TableSource, columns: Sequence[str]) -> Table:
         query = all_rows(source.nsys, [selected(source, column) for column in columns])

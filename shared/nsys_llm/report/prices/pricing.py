@@ -217,18 +217,16 @@ class _Prices:
             bound_ns = max(judged_ns, more_ns, late_ns, idle_ns * is_late)
         text = None if most_ns is None else self._replays.of_rank(gpu[0])
         host, work = (wall.IDLE, wall.COMMUNICATION), (wall.COMPUTE, wall.COPIES, wall.IDLE)
+        waits_ns = walls.class_ns(*gpu, wall.COMMUNICATION)
+        # A GPU could do more in the time in which it waits for others.
+        unused = (wall.COMMUNICATION,) if waits_ns else work
         return {
             "host": _Size(host, host_ns, idle_ns, "host=0"),
             "wait": _Size(host, None, None, f"wait:{name}", host_ns + waiting_ns),
             "rank": _Size(work, bound_ns, judged_ns, text, judged_ns, max(more_ns, late_ns)),
-            "load": _Size(self._unused(gpu), most_ns, None, measured_ns=less_ns),
+            "load": _Size(unused, most_ns, None, measured_ns=less_ns),
             "stages": _Size((wall.COMPUTE,), bound_ns or more_ns, judged_ns),
         }
-
-    def _unused(self, gpu: Gpu) -> tuple[str, ...]:
-        """Return the classes of the time in which a GPU could do more: it waits for others."""
-        waits = self._walls.class_ns(*gpu, wall.COMMUNICATION)
-        return (wall.COMMUNICATION,) if waits else (wall.COMPUTE, wall.COPIES, wall.IDLE)
 
 
 def _pinned_part(rows: Sequence[Record]) -> float:
