@@ -3,6 +3,8 @@
 #   python3 -m venv .venv && . .venv/bin/activate && pip install -e '.[test]'
 
 PYTHON ?= python3
+# What is compiled once, tests with their assertions above all, each process would compile again.
+unexport PYTHONDONTWRITEBYTECODE
 # What takes long, or needs more than Python.
 NOT_QUICK = not slow and not cluster and not nsys and not traces and not browser
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import quick_run
 import results
 from effort import LONGEST_S, MOST_CPU_S, PROFILES, SLOW, SLOW_FOLDERS, is_nightly
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_ranks import write_small_ranks
-from title_claims import check_title
+from title_claims import Rows, check_title
 from undrawn.sitecustomize import write_empty
 
 from nsys_llm.report import drawing, run_findings
@@ -50,9 +51,9 @@ def _checked(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
 
     So that no world of any test has a title that is false.
     """
-    every = _priced(findings, tables)
+    every, rows = _priced(findings, tables), Rows(tables)
     for finding in every:
-        check_title(finding_record(finding), tables)
+        check_title(finding_record(finding), rows)
     return every
 
 
@@ -80,8 +81,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Have temporary files, those of child processes too, in memory where there is room for them.
 
-    On a disk that keeps a journal they take a third of the time.
+    On a disk that keeps a journal they take a third of the time. At night all findings are made.
     """
+    quick_run.findings_at_once = config.getoption("--nightly")
     # A shell has what it starts in the background, and all that this starts, ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and _has_room(MEMORY):

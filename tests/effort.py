@@ -51,9 +51,10 @@ def over_seeds(
     """Return a decorator: pytest calls a test with `seeds`, so many, and the test runs for each.
 
     For tests of a millisecond: to start a test and to tell of its end takes several. The last
-    seed that is printed is the one that failed.
+    seed that is printed is the one that failed. By day every third block is taken.
     """
     blocks = [all_seeds[at : at + each_n] for at in range(0, len(all_seeds), each_n)]
+    by_day = [(block,) for block in blocks[::3]]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
@@ -70,7 +71,8 @@ def over_seeds(
             ]
         )
         names = [f"{block[0]}-{block[-1]}" for block in blocks]
-        return pytest.mark.parametrize("seeds", blocks, ids=names)(run_all)
+        cases = nightly_but([(block,) for block in blocks], by_day)
+        return pytest.mark.parametrize("seeds", cases, ids=names)(run_all)
 
     return decorate
 
@@ -96,9 +98,12 @@ def nightly_but(cases: Iterable[Any], in_ci: Iterable[Any]) -> list[Any]:
     given = [_values(case) for case in cases]
     assert chosen
     assert set(chosen) <= set(given)
-    return [
-        pytest.param(*case, marks=() if case in chosen else pytest.mark.nightly) for case in given
-    ]
+    return [pytest.param(*case) if case in chosen else at_night(case)[0] for case in given]
+
+
+def at_night(*cases: Any) -> list[Any]:
+    """Return cases as parameters for the night: others of their kind are looked at by day."""
+    return [pytest.param(*_values(case), marks=pytest.mark.nightly) for case in cases]
 
 
 def pairwise(cases: Iterable[Sequence[Any]]) -> list[Any]:

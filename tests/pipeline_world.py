@@ -69,11 +69,7 @@ def order_1f1b(world: World, rank: int) -> list[tuple[str, int, int]]:
             return kind, number, 0
         group, place = divmod(number, stages * chunks)
         chunk = place // stages
-        return (
-            kind,
-            group * stages + place % stages,
-            chunk if kind == "F" else chunks - 1 - chunk,
-        )
+        return (kind, group * stages + place % stages, chunk if kind == "F" else chunks - 1 - chunk)
 
     order = [item("F", number) for number in range(warm)]
     for number in range(total - warm):
@@ -242,10 +238,7 @@ def _program(world: World, rank: int) -> list[tuple[str, object]]:
 
 
 def lanes_of(
-    ran: Sequence[Ran],
-    *,
-    ahead_ns: Sequence[int] | None = None,
-    one_clock: bool = False,
+    ran: Sequence[Ran], *, ahead_ns: Sequence[int] | None = None, one_clock: bool = False
 ) -> tuple[list[Lane], dict[tuple[int, int, int], object]]:
     """Return lanes as profiles show them, and the true key of each (rank, start, end)."""
     lanes, truth = [], {}
@@ -276,12 +269,7 @@ ALL_REDUCE = (
 )
 
 
-def write_pipeline(
-    folder: Path,
-    ran: Sequence[Ran],
-    *,
-    gradients: bool = False,
-) -> Path:
+def write_pipeline(folder: Path, ran: Sequence[Ran], *, gradients: bool = False) -> Path:
     """Write one profile a rank of one host: computations, transfers, each launched 20 us before.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ from nsys_llm.run.parts import overview_options
 from nsys_llm.run.worker import load_analysis, map_profiles
 from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
+#: Whether findings are made of each run: at night, where conftest.py sets it, their titles are
+#: checked in every world of any test; by day in those whose test looks at findings.
+findings_at_once = False
+
 
 def resolved(recipe: str, *words: str) -> dict[str, Any]:
     parser = argparse.ArgumentParser()
@@ -29,12 +34,39 @@ def resolved(recipe: str, *words: str) -> dict[str, Any]:
     return resolved_options(load_manifest(recipe), vars(parser.parse_args([*words])))
 
 
-def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
+class RunTables(UserDict[str, Any]):
+    """All tables of a run; findings, half of its time, are made when somebody looks at them."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+        if run.manifest.recipes:
+            self._made = self.data = dict(finished(run).tables)
+            return
+        self._made = run_tables(run)
+        self.data = {**self._made, "findings": None}
+        if findings_at_once:
+            self["findings"]
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "findings" and self.data[name] is None:
+            findings = all_findings(self._run, self._made)
+            self.data[name] = findings_table(self._run.manifest, findings)
+        return self.data[name]
+
+    def __or__(self, other: Any) -> Any:
+        return {**self, **other}
+
+    def __ror__(self, other: Any) -> Any:
+        return {**other, **self}
+
+
+def quick(recipe: str, *words: str | Path) -> RunTables:
     """Return all tables of a run by its command line: reports, and options.
 
     A report is any word that is a path; `--input` need not be written.
     """
-    return _tables(quick_run(recipe, *words))
+    return RunTables(quick_run(recipe, *words))
 
 
 def quick_run(
@@ -75,10 +107,3 @@ def quick_run(
 def quick_part(recipe: str, *words: str | Path) -> Part:
     """Return the results of a run by its command line; of an overview, those of its recipes too."""
     return finished(quick_run(recipe, *words))
-
-
-def _tables(run: Run) -> dict[str, Any]:
-    if run.manifest.recipes:
-        return dict(finished(run).tables)
-    tables = run_tables(run)
-    return {**tables, "findings": findings_table(run.manifest, all_findings(run, tables))}

@@ -54,9 +54,7 @@ FINDING = Finding(
 
 
 def made_results(
-    folder: Path,
-    rows: Sequence[Sequence[Any]],
-    sections: Sequence[Section] = (SECTION,),
+    folder: Path, rows: Sequence[Sequence[Any]], sections: Sequence[Section] = (SECTION,)
 ) -> tuple[Manifest, Results]:
     """Write the table, and return it with a manifest that shows it."""
     manifest = Manifest(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,8 @@ class SharedRuns:
         ended = place / "ended.json"
         with self._first(place.name) as first:
             if first:
+                # Of one whose test was given up.
+                shutil.rmtree(place, ignore_errors=True)
                 place.mkdir()
                 inputs = demo_inputs if kind == "demo" else hostile_inputs
                 outcome = whole_run(recipe, inputs(ranks, recipe), place / "out")

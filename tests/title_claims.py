@@ -10,6 +10,7 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import compress
 from typing import Any
 
 import pandas as pd
@@ -50,67 +51,102 @@ _REDUCED = {
 }
 
 
-def recomputed(cell: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> Any:
+class Rows:
+    """The rows of finished tables, a column at a time: each is made a list once, null as None."""
+
+    def __init__(self, tables: Mapping[str, pd.DataFrame]) -> None:
+        self._tables = tables
+        self.column = cache(self._column)
+        self.names = cache(self._names)
+
+    def __contains__(self, table: str) -> bool:
+        return table in self._tables
+
+    def _names(self, table: str) -> list[str]:
+        frame = self._tables[table]
+        return [*filter(None, [frame.index.name]), *frame.columns]
+
+    def _column(self, table: str, name: str) -> list[Any]:
+        frame = self._tables[table]
+        values = (frame.index if name == frame.index.name else frame[name]).tolist()
+        return [None if _is_null(value) else value for value in values]
+
+    def values(self, table: str, name: str, keep: Sequence[bool]) -> list[Any]:
+        return [*compress(self.column(table, name), keep)]
+
+    def files(self, table: str) -> str:
+        """Return the name of the table with the profiles of a table's recipe."""
+        own = f"{table.rpartition('/')[0]}/files"
+        return own if own in self else "files"
+
+
+def recomputed(cell: Mapping[str, Any], tables: Mapping[str, pd.DataFrame] | Rows) -> Any:
     """Return what evidence of report.json says, from the rows that it names; None for null."""
-    rows = tables[cell["table"]]
-    rows = rows.reset_index() if rows.index.name else rows
-    keep = [True] * len(rows)
+    rows = tables if isinstance(tables, Rows) else Rows(tables)
+    table = cell["table"]
+    keep = [True] * len(rows.column(table, rows.names(table)[0]))
     for key, wanted in cell["where"].items():
         some = _several(wanted)
-        held = [None if _is_null(value) else value for value in rows[key].tolist()]
-        keep = [here and value in some for here, value in zip(keep, held, strict=True)]
-    values = [0.0] * sum(keep)
+        keep = [h and v in some for h, v in zip(keep, rows.column(table, key), strict=True)]
+    values: list[Any] = []
     for sign, name in re.findall(r"([+-]?)(\w+|[^+-]+)", cell["column"]):
-        column = [value for value, here in zip(rows[name].tolist(), keep, strict=True) if here]
-        if not sign:
-            values = column
-        else:
-            values = [a + b if sign == "+" else a - b for a, b in zip(values, column, strict=True)]
-    values = [value for value in values if not _is_null(value)]
+        column = rows.values(table, name, keep)
+        signed = zip(values or [0.0] * len(column), column, strict=True)
+        values = [_with(sign, *pair) for pair in signed] if sign else column
+    values = [value for value in values if value is not None]
     how = cell.get("how", "cell")
     if not values and how not in ("sum", "count", "distinct"):
         return None
     result = _REDUCED[how](values)
     if over := cell.get("over"):
-        whole = recomputed(over, tables)
+        whole = recomputed(over, rows)
         share = 100.0 if cell.get("name", "").endswith("_pct") else 1.0
         result = share * result / whole if whole else None
     return result
+
+
+def _with(sign: str, left: Any, right: Any) -> Any:
+    if left is None or right is None:
+        return None
+    return left + right if sign == "+" else left - right
 
 
 def _is_null(value: Any) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and value != value)
 
 
-def check_title(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> None:
+def check_title(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame] | Rows) -> None:
     """Fail unless what a finding says first has its numbers from rows of what its title names.
 
     Args:
         finding: As report.json has it.
         tables: Of the result; those of the recipes of an overview as `recipe/table`.
     """
+    rows = tables if isinstance(tables, Rows) else Rows(tables)
     for cell in finding["evidence"]:
-        if (
-            cell["table"] not in tables
-        ):  # of a recipe of an overview, whose own findings are checked
+        # Those of recipes of an overview are checked there.
+        if cell["table"] not in rows:
             continue
-        value = recomputed(cell, tables)
+        value = recomputed(cell, rows)
         same = value == cell["value"] or (
             isinstance(value, (int, float))
             and cell["value"] is not None
             and math.isclose(value, cell["value"], rel_tol=1e-9)
         )
         assert same, (finding["rule"], cell, value)
-    problems = list(false_numbers(finding, tables))
+    problems = list(false_numbers(finding, rows))
     assert problems == [], (finding["rule"], finding["title"], finding["details"], problems)
 
 
-def false_numbers(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def false_numbers(
+    finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame] | Rows
+) -> Iterator[str]:
     """Yield the numbers of the title and the first sentence that nothing of the subjects gives.
 
     The subjects of a number are the ranks that the title names, the names in the title's first
     clause, and those in the number's own clause: `Host after `sync`: 605 us, 285 us in `data``.
     """
+    rows = tables if isinstance(tables, Rows) else Rows(tables)
     title = finding["title"]
     ranks, subject = _ranks(title), _names(_clauses(title)[0])
     # What compares two runs has no number in a title; its sentences name whose each number is.
@@ -125,7 +161,7 @@ def false_numbers(finding: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]
                 if number in _literals(finding["rule"]):
                     continue
                 whose = [c for c in finding["evidence"] if number in set(_forms(c["value"]))]
-                if not any(_is_theirs(cell, of, names, tables) for cell in whose):
+                if not any(_is_theirs(cell, of, names, rows) for cell in whose):
                     yield f"{number} in {text!r}"
 
 
@@ -193,40 +229,40 @@ def _ranks(title: str) -> set[int]:
     return found
 
 
-def _is_theirs(
-    cell: Mapping[str, Any],
-    ranks: set[int],
-    names: set[str],
-    tables: Mapping[str, pd.DataFrame],
-) -> bool:
+def _is_theirs(cell: Mapping[str, Any], ranks: set[int], names: set[str], rows: Rows) -> bool:
     where = cell["where"]
-    shown = [*_flat(where), *_members(where, cell["table"], tables), cell["value"]]
     # An overview calls a group by its ranks, and its recipe's tables are elsewhere.
-    if "group" in where and cell["table"] not in tables:
+    if "group" in where and cell["table"] not in rows:
         return True
-    return _is_of_ranks(where, ranks, cell["table"], tables) and all(
-        any(_shows(name, value) for value in shown) for name in names
-    )
+    if not _is_of_ranks(where, ranks, cell["table"], rows):
+        return False
+    shown = {*_flat(where), cell["value"]} if names else set()
+    shown |= _members(where, cell["table"], rows) if names else set()
+    return all(any(_shows(name, value) for value in shown) for name in names)
 
 
-def _members(
-    where: Mapping[str, Any], table: str, tables: Mapping[str, pd.DataFrame]
-) -> Iterator[str]:
-    """Yield the ranks of a group that has a number; machine, file and group of a rank."""
-    files = _files(table, tables)
-    own = files["rank"].isin(_several(where.get("rank"))) | files["File"].isin(list(_flat(where)))
-    if table in tables and not {"rank", "file"} & set(tables[table].columns):
-        own |= files["group"].eq(0)  # the job is the largest group
-    for column in {"host", "File", "group_name"} & set(files.columns):
-        yield from files.loc[own, column].dropna()
-    groups = tables.get(f"{table.rpartition('/')[0]}/groups", tables.get("groups"))
-    if "group" in where and groups is not None:
-        yield from groups.loc[groups["group"].isin(_several(where["group"])), "ranks"]
+def _members(where: Mapping[str, Any], table: str, rows: Rows) -> set[str]:
+    """Return the ranks of a group that has a number; machine, file and group of a rank."""
+    files = rows.files(table)
+    labels, numbers = rows.column(files, "File"), rows.column(files, _rank(rows, files))
+    ranks, named = _several(where.get("rank")), [*_flat(where)]
+    own = [n in ranks or label in named for n, label in zip(numbers, labels, strict=True)]
+    if table in rows and not {"rank", "file"} & set(rows.names(table)):
+        # The job is the largest group.
+        of_job = zip(own, rows.column(files, "group"), strict=True)
+        own = [here or group == 0 for here, group in of_job]
+    columns = {"host", "File", "group_name"} & set(rows.names(files))
+    members = {name for column in columns for name in rows.values(files, column, own)}
+    groups = f"{table.rpartition('/')[0]}/groups"
+    groups = groups if groups in rows else "groups"
+    if "group" in where and groups in rows:
+        some = _several(where["group"])
+        those = [group in some for group in rows.column(groups, "group")]
+        members |= {*rows.values(groups, "ranks", those)}
+    return members - {None}
 
 
-def _is_of_ranks(
-    where: Mapping[str, Any], ranks: set[int], table: str, tables: Mapping[str, pd.DataFrame]
-) -> bool:
+def _is_of_ranks(where: Mapping[str, Any], ranks: set[int], table: str, rows: Rows) -> bool:
     if not ranks:
         return True
     for key in ("rank", "hot_rank"):
@@ -234,8 +270,9 @@ def _is_of_ranks(
             return set(_several(where[key])) <= ranks
     if where.keys() & _OF_RANKS:
         return True
-    files = _files(table, tables)
-    labels = set(files.loc[files["rank"].isin(list(ranks)), "File"])
+    files = rows.files(table)
+    of_ranks = [number in ranks for number in rows.column(files, _rank(rows, files))]
+    labels = rows.values(files, "File", of_ranks)
     return any(value in labels for value in _flat(where))
 
 
@@ -243,9 +280,9 @@ def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _files(table: str, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    files = tables.get(f"{table.rpartition('/')[0]}/files", tables["files"])
-    return (files.reset_index() if files.index.name else files).rename(columns={"Rank": "rank"})
+def _rank(rows: Rows, files: str) -> str:
+    """Return what the column with the ranks of profiles is called."""
+    return "rank" if "rank" in rows.names(files) else "Rank"
 
 
 def _flat(where: Mapping[str, Any]) -> Iterator[Any]:

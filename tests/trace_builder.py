@@ -210,10 +210,5 @@ class TraceBuilder(WaitTraceBuilder):
             self._add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", 1, columns)
         start_ns, end_ns = launch
         return self.api(
-            launch_name,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            correlation_id=identity,
-            pid=pid,
-            tid=tid,
+            launch_name, start_ns=start_ns, end_ns=end_ns, correlation_id=identity, pid=pid, tid=tid
         )

@@ -21,15 +21,7 @@ _GROUP_ROWS: Final = 2048
 
 #: Columns that hold ids of StringIds.
 _STRING_COLUMNS: Final = frozenset(
-    {
-        "demangledName",
-        "shortName",
-        "mangledName",
-        "nameId",
-        "textId",
-        "symbol",
-        "module",
-    }
+    {"demangledName", "shortName", "mangledName", "nameId", "textId", "symbol", "module"}
 )
 
 

@@ -76,10 +76,7 @@ def test_ranks_whose_partners_are_not_known_may_be_each_others():
     apart = [*members[:2], member("c", step=("vllm", "decode")), member("d", step=VLLM)]
     assert groups(
         [member("a", step=("vllm", "prefill")), *apart[1:]], "ab", "cd", unplaced="ac"
-    ) == [
-        "ab",
-        "cd",
-    ]
+    ) == ["ab", "cd"]
 
 
 def test_two_servers_with_collectives_of_their_own_are_two_groups():

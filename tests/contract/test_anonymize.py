@@ -47,11 +47,7 @@ def report(rank: int, duration_ns: int = 5_000) -> TraceBuilder:
         stack = builder.call_stack([f"0x7f{nth}", "main"], module=path)
         api_ns = 40_000 * nth + 9_000  # in a gap
         builder.api(
-            "cudaFree_v3020",
-            start_ns=api_ns,
-            duration_ns=200,
-            callchain_id=stack,
-            pid=4000 + rank,
+            "cudaFree_v3020", start_ns=api_ns, duration_ns=200, callchain_id=stack, pid=4000 + rank
         )
         for sample in range(40):  # as many as a share needs
             stacked = [(f"function{nth}", path), ("main", path)]

@@ -44,11 +44,7 @@ def test_the_report_has_no_raw_html_link_or_image(hostile):
 
 def test_the_answer_quotes_every_name(hostile):
     report = json.loads((hostile / "report.json").read_text("utf-8"))["report"]
-    for text in [
-        report["answer"],
-        *report["caveats"],
-        *(f["details"] for f in report["findings"]),
-    ]:
+    for text in [report["answer"], *report["caveats"], *(f["details"] for f in report["findings"])]:
         plain = re.sub(r"`[^`]*`", "", text)
         assert "<" not in plain.replace("->", ""), text
         assert "evil.example" not in plain, text

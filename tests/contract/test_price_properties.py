@@ -111,12 +111,10 @@ def test_items_of_random_jobs(tmp_path, seed):
 
 
 def test_items_of_the_demo(shared_runs):
-    checked(quick_part("llm_overview", shared_runs.ranks("demo") / "baseline"))
-
-
-def test_a_rank_gains_as_much_in_a_recipes_own_report(shared_runs):
-    """A replay, which step_budget alone has, counts and gains less than the others wait."""
     overview = quick_part("llm_overview", shared_runs.ranks("demo") / "baseline")
+    checked(overview)
+    # A replay, which step_budget alone has, counts and gains less than the others wait: a rank
+    # gains as much in a recipe's own report.
     items = overview.tables["opportunities"]
     (rank,) = items[items["cause"] == "rank"].to_dict("records")
     made = {
@@ -163,7 +161,4 @@ def test_what_is_part_of_what_is_little_and_in_no_circle():
     for earlier, join in enumerate(JOINS):
         for later in JOINS[earlier + 1 :]:
             both = join.part in later.wholes and later.part in join.wholes
-            assert not both or (join.part, later.part) in {
-                ("wait", "host"),
-                ("rank", "experts"),
-            }
+            assert not both or (join.part, later.part) in {("wait", "host"), ("rank", "experts")}

@@ -22,10 +22,7 @@ from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 ROOT = Path(__file__).parents[2]
 #: Rules of each recipe, and the modules that fire them.
 BOOKS = {
-    recipe: (
-        load_rules(recipe),
-        sorted((ROOT / "recipes" / recipe / "findings").glob("*.py")),
-    )
+    recipe: (load_rules(recipe), sorted((ROOT / "recipes" / recipe / "findings").glob("*.py")))
     for recipe in recipe_names()
 } | {"all recipes": (run_texts.RULES, [Path(m.__file__) for m in (run_findings, capture_findings)])}
 RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.values()]

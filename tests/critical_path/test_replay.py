@@ -119,8 +119,7 @@ def shaken(weights, rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "rows",
-    [pytest.param({}, marks=pytest.mark.nightly), {"event_rows": False, "sync_rows": False}],
+    "rows", [pytest.param({}, marks=pytest.mark.nightly), {"event_rows": False, "sync_rows": False}]
 )
 def test_the_joined_graph_is_exact_for_whatever_weights(tmp_path, monkeypatch, rows):
     for seed in SEEDS:

@@ -44,6 +44,7 @@ def hidden(folder):
     return int(row["pdl_pairs_n"]), int(row["pdl_hidden_ns"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [False, True])
 def test_kernels_that_begin_early_in_every_step_keep_their_lag_in_replays(nodes, tmp_path):
     folder = write(tmp_path, 5, nodes=nodes)
@@ -56,6 +57,7 @@ def test_kernels_that_begin_early_in_every_step_keep_their_lag_in_replays(nodes,
     assert classes.loc["compute", "mean_ns"] == (20 + 15 * (KERNELS - 1)) * US
 
 
+@pytest.mark.slow
 def test_what_two_kernels_share_is_the_earlier_ones_in_all_sums_by_class(tmp_path):
     folder = write(tmp_path, 5)
     # The first of a step is a gemm, and shares its last 5 us with a norm that has 15 of its own.

@@ -218,6 +218,7 @@ def test_intervals_are_wilson_s():
     assert 0 < high[1] < 50 < low[2] < 100
 
 
+@pytest.mark.slow
 def test_ranges_of_the_interpreter_s_lock_are_no_steps_and_no_places(tmp_path):
     trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
     for step in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -34,6 +35,19 @@ def demo(tmp_path_factory):
     return sorted((folder / "after").iterdir())[:2]
 
 
+@pytest.fixture(scope="module")
+def read(demo):
+    return kept_of(demo)
+
+
+@pytest.fixture
+def kept(read):
+    """The ranks of all of the demo, for one test."""
+    mine = copy(read[1])
+    mine._kept = dict(mine._kept)
+    return mine
+
+
 def kept_of(paths, *words):
     """Read profiles; return the run and the ranks that are kept of it."""
     kept = KeptRanks(here=True)
@@ -45,12 +59,12 @@ def timeline_of(run, kept):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly("words1", "words2", "words3", "words4")
+@pytest.mark.nightly("words0", "words1", "words2", "words4")
 @pytest.mark.parametrize("words", FILTERS)
-def test_what_filters_leave_out_is_drawn(demo, words):
-    run, kept = kept_of(demo, *words)
-    rows = timeline_of(run, kept)
-    pd.testing.assert_frame_equal(rows, timeline_of(run, kept_of(demo)[1]))
+def test_what_filters_leave_out_is_drawn(demo, kept, words):
+    run, its = kept_of(demo, *words)
+    rows = timeline_of(run, its)
+    pd.testing.assert_frame_equal(rows, timeline_of(run, kept))
     assert len(rows) > 100 or "--filter-time" in words
 
 
@@ -107,8 +121,8 @@ def test_the_first_of_many_profiles_share_the_room_and_an_only_rank_needs_none(m
 @pytest.mark.slow
 @pytest.mark.nightly("False")
 @pytest.mark.parametrize("here", [True, False])
-def test_a_rank_that_is_not_kept_says_why_and_what_draws_it(demo, tmp_path, here):
-    run, kept = kept_of(demo)
+def test_a_rank_that_is_not_kept_says_why_and_what_draws_it(read, kept, here):
+    run, _ = read
     kept.here = here
     del kept._kept[run.ranks[1].key]
     part = finished(run, kept)
@@ -125,7 +139,7 @@ def test_a_rank_that_is_not_kept_says_why_and_what_draws_it(demo, tmp_path, here
 
 
 @pytest.mark.slow
-def test_a_second_reading_of_profiles_replaces_what_was_kept(demo):
-    run, kept = kept_of(demo)
+def test_a_second_reading_of_profiles_replaces_what_was_kept(demo, read, kept):
+    run, _ = read
     kept.expect([str(path) for path in demo])
     assert timeline_of(run, kept)["part"].eq("not drawn").any()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import step_world
-from effort import seeds
+from effort import at_night, seeds
 from quick_run import quick
 from results import idle_by_cause, rows
 from step_world import StepWorld
@@ -132,9 +132,11 @@ def innocents():
     }
 
 
+@pytest.mark.parametrize(
+    "recipe", ["serving_steps", *at_night("idle_gaps", "step_budget", "trace_diff")]
+)
 @pytest.mark.parametrize("world", innocents().values(), ids=innocents())
-def test_who_has_work_is_not_without(world, tmp_path):
+def test_who_has_work_is_not_without(world, recipe, tmp_path):
     path = world.trace.write_sqlite(tmp_path / "rank0.sqlite")
-    for recipe in ("idle_gaps", "step_budget", "serving_steps", "trace_diff"):
-        words = ("--baseline", str(path)) if recipe == "trace_diff" else ()
-        assert "no_work" not in set(quick(recipe, path, *words)["wall"]["wall_class"]), recipe
+    words = ("--baseline", str(path)) if recipe == "trace_diff" else ()
+    assert "no_work" not in set(quick(recipe, path, *words)["wall"]["wall_class"])

@@ -81,6 +81,7 @@ def test_a_prompt_that_is_read_before_the_first_step_is_no_start_up(tmp_path):
     assert any("host" in title for title in tables["findings"]["title"])
 
 
+@pytest.mark.slow
 def test_the_answer_tells_what_is_before_the_first_step(tmp_path):
     trace = TraceBuilder()
     then_steps(trace, loading(trace)).write_sqlite(tmp_path / "rank0.sqlite")

@@ -91,10 +91,7 @@ def _body(shape: _Shape, make: Maker, rank: int, size: float) -> list[Instructio
 def _program(dice: Random, shape: _Shape, size: float = 1.0) -> Program:
     ranks_n = shape.stages_n * shape.width
     return job(
-        dice,
-        lambda make, rank, step: _body(shape, make, rank, size),
-        ranks_n=ranks_n,
-        steps_n=8,
+        dice, lambda make, rank, step: _body(shape, make, rank, size), ranks_n=ranks_n, steps_n=8
     )
 
 

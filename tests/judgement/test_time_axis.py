@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from effort import at_night
 from judgement.time_plants import PLANTS
 from judgement.truth import NEAR_PCT, true_pct
 from machine import simulate, write_profiles
@@ -53,9 +54,11 @@ def test_what_is_planted_is_told(name, tmp_path):
     ("name", "title"),
     [
         ("throttling", "Rank 2's GPU is slow from step 15 of 30 on: compute "),
-        ("all_slower", "On all 4 GPUs compute takes 30.5 % longer from step 18 of 30 on"),
-        ("recompiled", "all 4 ranks in step 19: compilation (`convert_frame`)"),
         ("collections_in_turns", "Ranks 0-3 in turns (8 steps each): pauses in `prepare`: about "),
+        *at_night(
+            ("all_slower", "On all 4 GPUs compute takes 30.5 % longer from step 18 of 30 on"),
+            ("recompiled", "all 4 ranks in step 19: compilation (`convert_frame`)"),
+        ),
     ],
 )
 def test_the_first_words_say_when(name, title, tmp_path):

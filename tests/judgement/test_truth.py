@@ -100,6 +100,7 @@ def test_launches_of_equal_ranks_are_ahead():
     "load_first-2",
     "even_stages-2",
     "host_of_all-1",
+    "empty_server-1",
 )
 @pytest.mark.parametrize(("kind", "seed"), RIGHT)
 def test_the_first_words_are_right(kind, seed):
@@ -129,7 +130,7 @@ def test_pauses_of_a_gpu_are_not_for_what_its_host_does_elsewhere(seed):
     assert named == [("rank", rank, "pauses"), ("host", rank, "")]
 
 
-@pytest.mark.nightly("full_queue", "prefill_apart", "graphs_and_prefill", "equal_ranks")
+@pytest.mark.nightly("full_queue", "apart", "prefill_apart", "graphs_and_prefill", "equal_ranks")
 @pytest.mark.parametrize("kind", INNOCENT)
 def test_what_is_innocent_is_not_blamed(kind):
     result = score(f"{kind}{HEALED}", 1)

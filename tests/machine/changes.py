@@ -78,8 +78,7 @@ def with_transfers(program: Program, factor: float) -> Program:
 def with_free_copies(program: Program) -> Program:
     """Let copies and fills take no time on the device."""
     return _with_works(
-        program,
-        lambda work: work if work.kind in ("kernel", "collective") else replace(work, ns=0),
+        program, lambda work: work if work.kind in ("kernel", "collective") else replace(work, ns=0)
     )
 
 

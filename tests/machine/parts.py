@@ -92,10 +92,7 @@ class Maker:
         self.events_n += 1
         # Events are reused, as a pool of them does.
         event = f"event {self.events_n % 5}"
-        return [
-            Record(event, source, self.ns(1200)),
-            WaitEvent(event, target, self.ns(1300)),
-        ]
+        return [Record(event, source, self.ns(1200)), WaitEvent(event, target, self.ns(1300))]
 
     def block(self, kind: Block) -> list[Instruction]:
         """Block once, at the end of a step that the host launched ahead."""

@@ -62,12 +62,7 @@ def write_profiles(
     folder.mkdir(parents=True, exist_ok=True)
     return [
         rank_profile(
-            outcome,
-            rank,
-            event_rows=event_rows,
-            sync_rows=sync_rows,
-            nested=nested,
-            schema=schema,
+            outcome, rank, event_rows=event_rows, sync_rows=sync_rows, nested=nested, schema=schema
         ).write_sqlite(folder / f"rank{rank}.sqlite")
         for rank in range(outcome.program.ranks_n)
     ]

@@ -67,6 +67,7 @@ def told_of(wall):
     return sums
 
 
+@pytest.mark.nightly("after")
 @pytest.mark.parametrize("run", ["before", "after"])
 def test_the_split_of_each_gpu_is_that_of_sql_to_the_nanosecond(traces, tmp_path, run):
     path = traces / "h100_mfu" / f"{run}.sqlite"

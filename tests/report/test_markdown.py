@@ -25,10 +25,7 @@ from nsys_llm.view.text import quoted
 
 #: Any text but code points that stand for no character, which a renderer may replace.
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cn")), max_size=60)
-ROWS = [
-    ("void f<int>(a|b)", "gemm", 1234, 5_000, 7_500.0),
-    ("g", "norm", None, 10, None),
-]
+ROWS = [("void f<int>(a|b)", "gemm", 1234, 5_000, 7_500.0), ("g", "norm", None, 10, None)]
 
 
 def table_rows(text):
@@ -123,11 +120,7 @@ def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
 
 @pytest.mark.parametrize(
     ("where", "shown"),
-    [
-        ({"rank": 0}, "`--ranks 0`"),
-        ({"window_ns": (0, 7)}, "`--filter-time 0/7`"),
-        ({}, None),
-    ],
+    [({"rank": 0}, "`--ranks 0`"), ({"window_ns": (0, 7)}, "`--filter-time 0/7`"), ({}, None)],
 )
 def test_where_to_look_is_what_the_finding_knows(tmp_path, where, shown):
     report = made_report(made_results(tmp_path, ROWS)[0], replace(FINDING, **where))

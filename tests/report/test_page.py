@@ -14,7 +14,9 @@ from rendered import Markup, strings_in
 pytestmark = pytest.mark.drawn
 
 
-@pytest.fixture(scope="module", params=["llm_hotspots", "llm_overview"])
+@pytest.fixture(
+    scope="module", params=["llm_hotspots", pytest.param("llm_overview", marks=pytest.mark.slow)]
+)
 def page(request, shared_runs):
     return (shared_runs.run("demo", request.param)[1] / "report.html").read_text("utf-8")
 
@@ -69,6 +71,7 @@ def test_strings_of_figures_are_text(page):
     assert any("<br>" in string for string in strings_in(json.loads(unpacked(page, "figures"))))
 
 
+@pytest.mark.slow
 def test_findings_stand_above_the_timeline_and_the_capture_below_it(overview):
     headings = re.findall("<h2[^>]*>(.*?)</h2>", overview)
     assert [re.sub(":.*", "", text) for text in headings[:4]] == [
@@ -79,6 +82,7 @@ def test_findings_stand_above_the_timeline_and_the_capture_below_it(overview):
     ]
 
 
+@pytest.mark.slow
 def test_the_whole_run_is_less_than_a_megabyte(overview):
     plots = json.loads(unpacked(overview, "figures"))["plots"]
     assert plots[0]["layout"]["title"]["text"].startswith("Timeline: Whole run, ")
@@ -90,6 +94,7 @@ def test_backticks_are_code(page):
     assert "<code>" in page
 
 
+@pytest.mark.slow
 def test_a_browser_that_cannot_draw_says_so(overview):
     assert re.search("<noscript>.*DecompressionStream.*</noscript>", overview)
     assert re.search('<p [^>]*id="undrawn" hidden>.*DecompressionStream', overview)

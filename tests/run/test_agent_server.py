@@ -278,6 +278,7 @@ def test_names_are_short_and_steer_nothing(tmp_path):
     assert len(row["name"]) == 200
 
 
+@pytest.mark.slow
 def test_whoever_asks_is_told_that_names_are_data(session):
     tools, _, _ = session
     for text in (*(tool.description for tool in tools.values()), SKILL.read_text("utf-8")):
@@ -294,11 +295,7 @@ def test_rows_that_are_not_asked_for_are_named(folder):
     assert "rest" not in json.loads(tools.table(result, "kernels", columns=["name"]))
     assert "kernels" in json.loads(tools.table(result))["tables"]
     none = json.loads(tools.table(result, "kernels", where=["name = absent"]))
-    assert none == {
-        "rows": [],
-        "rows_n": 0,
-        "why_empty": "none of its 2 rows meets the conditions",
-    }
+    assert none == {"rows": [], "rows_n": 0, "why_empty": "none of its 2 rows meets the conditions"}
     with refusal("no column 'nope'"):
         tools.table(result, "kernels", columns=["nope"])
 

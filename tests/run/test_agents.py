@@ -17,6 +17,8 @@ from shared_runs import SCALE
 import nsys_llm
 from nsys_llm.run.cli import build_parser, main
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "agents.md"
 
 
@@ -79,7 +81,6 @@ def test_there_are_eleven_questions():
     assert len(re.findall(r"^\| [A-Z].+\? \|", section, re.MULTILINE)) == 11
 
 
-@pytest.mark.slow
 def test_what_to_fix_first(demo, answers):
     (overall,) = answers("What to fix first?")
     first = overall["findings"][0]
@@ -88,7 +89,6 @@ def test_what_to_fix_first(demo, answers):
     assert 0 < first["gain_pct"] <= first["bound_pct"]
 
 
-@pytest.mark.slow
 def test_idle_time_of_a_rank_by_cause(demo, answers):
     (causes,) = answers("Why is rank 2's GPU idle?")
     wall = demo[1].tables["wall"]

@@ -15,8 +15,7 @@ from nsys_llm.trace.identity import RankKey
 #: Ranks 0 and 2 are processes of one profile, 1 and 3 of another.
 RANKS = [SimpleNamespace(key=RankKey(f"/in/{n % 2}", n), file=f"rank{n}") for n in range(4)]
 RUN = SimpleNamespace(
-    options={"export_dir": None},
-    profiles=[SimpleNamespace(fingerprint=frozenset(), ranks=RANKS)],
+    options={"export_dir": None}, profiles=[SimpleNamespace(fingerprint=frozenset(), ranks=RANKS)]
 )
 
 

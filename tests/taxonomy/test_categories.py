@@ -179,10 +179,7 @@ H100_PYTORCH = [
         "void at::native::vectorized_elementwise_kernel<(int)4, pow_tensor_scalar_kernel_impl<>>()",
         "elementwise",
     ),
-    (
-        "void at::native::elementwise_kernel<(int)128, (int)2, neg_kernel_cuda()>()",
-        "elementwise",
-    ),
+    ("void at::native::elementwise_kernel<(int)128, (int)2, neg_kernel_cuda()>()", "elementwise"),
     (
         "_ZN5flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi128ELi128ELi64ELi4ELb0ELb0EE",
         "attention",
@@ -207,10 +204,7 @@ H100_PYTORCH = [
 # Likewise of an A100 run of vLLM.
 A100_VLLM = [
     ("ampere_s16816gemm_fp16_128x64_ldg8_stages_32x6_tn", "gemm"),
-    (
-        "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize32x32x64_execute_kernel__5x_cublas",
-        "gemm",
-    ),
+    ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize32x32x64_execute_kernel__5x_cublas", "gemm"),
     (
         "void cutlass::Kernel2<cutlass_80_wmma_tensorop_s161616gemm_f16_32x32_128x2_tn_align8>()",
         "gemm",
@@ -224,10 +218,7 @@ A100_VLLM = [
 
 @pytest.mark.parametrize(
     ("engine", "name", "category"),
-    [
-        *(("pytorch", *named) for named in H100_PYTORCH),
-        *(("vllm", *named) for named in A100_VLLM),
-    ],
+    [*(("pytorch", *named) for named in H100_PYTORCH), *(("vllm", *named) for named in A100_VLLM)],
 )
 def test_kernels_of_real_runs_are_understood(engine, name, category):
     assert category_of(name, engine) == category

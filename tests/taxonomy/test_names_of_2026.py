@@ -31,7 +31,7 @@ BY_CATEGORY = {
         "hc_split_sinkhorn_kernel_",
     ],
     "elementwise": [
-        "void fast_hadamard_transform_kernel<fast_hadamard_transform_kernel_traits<(int)128>>()",
+        "void fast_hadamard_transform_kernel<fast_hadamard_transform_kernel_traits<(int)128>>()"
     ],
     "attention": [
         "_sparse_mla_fwd",
@@ -85,7 +85,7 @@ BY_CATEGORY = {
         "sm100_mega_moe_pre_dispatch",
     ],
     "quantisation": [
-        "void tensorrt_llm::kernels::fp8_blockscale_gemm::scale_1x128_kernel<__nv_bfloat16>(T1 *)",
+        "void tensorrt_llm::kernels::fp8_blockscale_gemm::scale_1x128_kernel<__nv_bfloat16>(T1 *)"
     ],
     "sampling": ["_dspark_verify_kernel"],
     "bookkeeping": [

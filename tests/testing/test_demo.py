@@ -52,6 +52,7 @@ def both(demo: PlantedDemo) -> list[Path]:
     return [*demo.baseline, *demo.after]
 
 
+@pytest.mark.slow
 @pytest.mark.nightly("baseline")
 @pytest.mark.parametrize("run", ["baseline", "after"])
 def test_collectives_end_together_and_the_slow_rank_comes_last(demo, run):

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from effort import seeds
 from quick_run import resolved
 from trace_builder import TraceBuilder
 
@@ -134,7 +135,7 @@ def numbered(path, counts):
     return str(trace.write_sqlite(path))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, 4))
 @pytest.mark.parametrize("flag", ["--filter-nvtx", "--filter-projected-nvtx", "--steps"])
 def test_a_number_beyond_the_last_instance_comes_back_with_how_many_there_are(tmp_path, seed, flag):
     chance = random.Random(seed)

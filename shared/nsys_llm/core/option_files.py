@@ -27,7 +27,11 @@ def read_option_file(path: str) -> str:
 
 
 def read_option_bytes(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Return what such a file holds, of at most so many bytes."""
+    """Return what such a file holds, of at most so many bytes.
+
+    Raises:
+        UsageError: It cannot be read, holds more, or does not end within 5 s.
+    """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

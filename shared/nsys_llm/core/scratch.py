@@ -29,7 +29,11 @@ def scratch_place(parent: Path, name: str, kind: Kind = "partial") -> Path:
 
 @contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
-    """Make a temporary folder that ends with the block, or with the run."""
+    """Make a temporary folder that ends with the block, or with the run.
+
+    Raises:
+        OSError: It cannot be made.
+    """
     hold_if_stopped()
     remove_abandoned(parent, name)
     folder = scratch_place(parent, name)

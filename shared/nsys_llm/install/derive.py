@@ -122,7 +122,11 @@ def versions_table() -> str:
 
 
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each derived file of a checkout with the content that it should have."""
+    """Yield each derived file of a checkout with the content that it should have.
+
+    Raises:
+        UsageError: The folder is no checkout of this project.
+    """
     if not (root / "manifests" / "common.json").is_file():
         raise UsageError(f"{root}: not a checkout of nsys-llm-recipes (no manifests/common.json).")
     project = (root / "pyproject.toml").read_text("utf-8")

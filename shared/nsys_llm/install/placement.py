@@ -58,7 +58,11 @@ def newer(version: str, other: str) -> bool:
 
 
 def read_record(root: Path) -> Record | None:
-    """Return what was placed in a folder, or None."""
+    """Return what was placed in a folder, or None.
+
+    Raises:
+        UsageError: The record cannot be understood, or names something outside the folder.
+    """
     try:
         content = json.loads((root / RECORD).read_text("utf-8"))
         record = Record(**{name: content[name] for name in Record.__dataclass_fields__})
@@ -84,6 +88,10 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
 
     Returns:
         The version that was replaced, or None.
+
+    Raises:
+        NotWritableError: There is no permission.
+        UsageError: Something there is newer, or is not ours.
     """
     old = read_record(root)
     _refuse(root, old, folders, version)
@@ -110,6 +118,10 @@ def remove(root: Path) -> list[str] | None:
 
     Returns:
         What was kept, because somebody added it; None where nothing is recorded.
+
+    Raises:
+        NotWritableError: There is no permission.
+        UsageError: The record is damaged.
     """
     record = read_record(root)
     if record is None:

@@ -49,6 +49,10 @@ def place_beside_nsys(
 
     Returns:
         Lines to tell, and the Python that the requirements have to go to, if that is a given one.
+
+    Raises:
+        UsageError: There is no Nsight Systems, or something is in the way.
+        OutputError: There is no permission.
     """
     nsight = locate(given)
     own_lines, python = _own_python(nsight) if nsight.has_own_python else ([], None)
@@ -78,6 +82,10 @@ def uninstall(nsys: str | None) -> tuple[list[str], list[str]]:
 
     Returns:
         Lines to tell, and the files that were kept because somebody added them.
+
+    Raises:
+        UsageError: There is no Nsight Systems, or a record is damaged.
+        OutputError: There is no permission.
     """
     if nsys is None:
         roots = [nsight.packages for nsight in find_all() if read_record(nsight.packages)]

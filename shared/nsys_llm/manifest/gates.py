@@ -81,6 +81,9 @@ def gate_texts(word: str) -> tuple[str, ...]:
     """Return the gates behind one word of a command line: itself, or the lines of `@FILE`.
 
     Empty lines of a file, and what follows a `#`, are left out.
+
+    Raises:
+        UsageError: The file cannot be read, or has no gate.
     """
     if not word.startswith(_FILE):
         return (word,)
@@ -93,7 +96,11 @@ def gate_texts(word: str) -> tuple[str, ...]:
 
 
 def parse_gates(texts: Sequence[str], metrics: Sequence[Metric]) -> tuple[Gate, ...]:
-    """Read gates."""
+    """Read gates.
+
+    Raises:
+        UsageError: A text is no gate, or of no metric; the message lists the legal ones.
+    """
     return tuple(_parsed(text.strip(), metrics) for text in texts)
 
 

@@ -82,7 +82,11 @@ def recipe_question(recipe: str) -> str:
 
 @lru_cache
 def load_manifest(recipe: str) -> Manifest:
-    """Return the manifest of a recipe."""
+    """Return the manifest of a recipe.
+
+    Raises:
+        UsageError: There is no such recipe; the message lists those there are.
+    """
     if recipe not in recipe_names():
         raise UsageError(f"unknown recipe '{recipe}'; there are: {', '.join(recipe_names())}.")
     return _built(_read_json(recipe), _read_json(_COMMON))

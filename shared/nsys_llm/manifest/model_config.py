@@ -99,7 +99,11 @@ class _Unknown(Exception):
 
 
 def model_fields(path: str) -> dict[str, Any]:
-    """Return the fields of `ModelConfig` of a file, as an option's value that JSON can hold."""
+    """Return the fields of `ModelConfig` of a file, as an option's value that JSON can hold.
+
+    Raises:
+        UsageError: See `read_model`.
+    """
     return asdict(read_model(path))
 
 
@@ -127,7 +131,11 @@ def read_model(path: str) -> ModelConfig:
 
 
 def model_of(content: Mapping[str, Any]) -> ModelConfig:
-    """Return the model of a config."""
+    """Return the model of a config.
+
+    Raises:
+        UsageError: A value is missing, or not of its type or size.
+    """
     data = data_file("model_types")
     config = {data["names"].get(key, key): value for key, value in content.items()}
     known = {*data["used"], *data["harmless"]}

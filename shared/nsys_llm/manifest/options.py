@@ -54,7 +54,11 @@ def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
 
 
 def parsed_option(option: Option, value: Any) -> Any:
-    """Return a value given in Python as the command line would have it: typed, and parsed."""
+    """Return a value given in Python as the command line would have it: typed, and parsed.
+
+    Raises:
+        UsageError: It means nothing, in the words of the command.
+    """
     if value is None or (option.type == "flag" and isinstance(value, bool)):
         return value
     try:
@@ -173,7 +177,11 @@ def _check_texts(options: Mapping[str, Any]) -> None:
 
 
 def chosen_recipes(manifest: Manifest, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the recipes that a run is made of, in the order of its manifest; of most, none."""
+    """Return the recipes that a run is made of, in the order of its manifest; of most, none.
+
+    Raises:
+        UsageError: `--only` names another one.
+    """
     names = manifest.recipes
     if not options.get("only"):
         return names
@@ -305,6 +313,9 @@ def parse_duration_ns(text: str) -> int:
     Args:
         text: Plain nanoseconds (`1500`), or numbers with units in any order that add up
             (`5s`, `1.5ms`, `1s2ms3us4ns`). As `nsys stats --filter-time` takes them.
+
+    Raises:
+        UsageError: The text is neither.
     """
     if text.startswith("-"):
         raise UsageError(f"'{text}' is before the capture; times begin with the capture, at 0.")

@@ -51,6 +51,9 @@ def parse_choice(text: str) -> RangeChoice:
 
     `@default` is the domain without a name and `@*` any; a backslash keeps `@` and `/` in a name.
     A name that begins with `re:` is a regular expression; `\re:` is a name that begins so.
+
+    Raises:
+        UsageError: There is no range name, or it is no expression.
     """
     match = re.fullmatch(r"((?:\\.|[^\\@])+?)(?:@((?:\\.|[^\\@/])*))?(?:/(\d+))?", text)
     if match is None:

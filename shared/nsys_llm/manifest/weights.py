@@ -21,6 +21,9 @@ def read_weights(path: str) -> tuple[Weight, ...]:
 
     Args:
         path: The file, like {"gemvx::kernel": 117440512, "re:^nvjet_.*_64x8_": 33554432}.
+
+    Raises:
+        UsageError: The file cannot be read, is no such object, or a pattern means nothing.
     """
     text = read_option_file(path)
     try:

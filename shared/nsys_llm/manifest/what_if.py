@@ -53,7 +53,11 @@ class ReplayChange:
 
 
 def parse_change(text: str) -> ReplayChange:
-    """Return the change that some words stand for."""
+    """Return the change that some words stand for.
+
+    Raises:
+        UsageError: They stand for none.
+    """
     what, colon, rest = text.partition(":")
     subject, value = rest, ""
     if not colon:
@@ -94,5 +98,9 @@ def _number(what: str, value: str) -> float | None:
 
 
 def change_text(word: str) -> str:
-    """Return a change as `ReplayChange.text` has it."""
+    """Return a change as `ReplayChange.text` has it.
+
+    Raises:
+        UsageError: It is none.
+    """
     return parse_change(word).text

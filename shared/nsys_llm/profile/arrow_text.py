@@ -44,6 +44,9 @@ def hex_texts(column: Any, most_n: int) -> npt.NDArray[Any]:
 
     Args:
         most_n: Bytes of each value that are taken.
+
+    Raises:
+        pyarrow.ArrowInvalid: The column holds something else.
     """
     if pa.types.is_null(column.type):
         return np.full(len(column), None, dtype=object)

@@ -129,7 +129,11 @@ class CaptureFacts:
 
 
 def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
-    """Read the facts of an open profile."""
+    """Read the facts of an open profile.
+
+    Raises:
+        ProfileError: A table of them is damaged.
+    """
     system = dict(profile.key_values("system", _SYSTEM_KEYS))
     export = dict(profile.key_values("export", _EXPORT_KEYS))
     utc_epoch_ns, system_clock_ns = _clocks(profile)
@@ -235,6 +239,9 @@ def unknown_tables(profile: ParquetProfile | SqliteProfile) -> tuple[tuple[str, 
 
     That is a table with the name of one that is read and more after it; or payloads of NVTX in
     columns or tables of their own, as Nsight Systems writes them from 2026.4 on.
+
+    Raises:
+        ProfileError: The profile is damaged.
     """
     found = {
         (name, other)

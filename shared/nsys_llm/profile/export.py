@@ -93,6 +93,9 @@ def open_export(
 
     Args:
         again: Make none: an export takes longer than all that follows.
+
+    Raises:
+        ProfileError: The profile cannot be read or exported.
     """
     state = _state_of(profile, roots)
     written_ns = state.st_mtime_ns

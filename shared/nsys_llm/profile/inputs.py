@@ -81,6 +81,9 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput]
 
     Args:
         sides: What was typed for each side; the only key "" for a run of one set.
+
+    Raises:
+        UsageError: See `expand_inputs`; the message begins with the side.
     """
     inputs: list[ProfileInput] = []
     notes: list[str] = []
@@ -144,6 +147,9 @@ def open_profile(
         path: A `.nsys-rep`, `.qdrep` or `.sqlite` file, or a `_pqtdir` folder.
         export_dir: Where exports go and are looked for; None: beside the profile.
         again: It was open before in this run: what was not kept is not exported a second time.
+
+    Raises:
+        ProfileError: The profile cannot be read.
     """
     file = Path(path)
     if _is_folder(file):

@@ -41,6 +41,9 @@ def read_trace(
 
     A table that the profile lacks is there without rows and named in `absent`; a column that only
     some schema versions have is NULL throughout where it is missing.
+
+    Raises:
+        ProfileError: A needed column is missing, or the profile is damaged.
     """
     tables: dict[str, Table] = {}
     absent: set[str] = set()

@@ -47,7 +47,11 @@ class Segment:
 def with_segments(
     trace: Trace, path: str, reads: Sequence[TableRead], options: Mapping[str, Any]
 ) -> Trace:
-    """Return what was read of a profile with all later segments of it, if there are any."""
+    """Return what was read of a profile with all later segments of it, if there are any.
+
+    Raises:
+        ProfileError: One of them cannot be read.
+    """
     segments: Sequence[Segment] = options.get(SEGMENTS, {}).get(path, ())
     where = {name: options.get(name) for name in ("export_dir", "nsys")}
     roots, tables = options.get(ROOTS, EVERYWHERE), needed_tables(reads, options)

@@ -53,7 +53,11 @@ def write_notebook(folder: Path, report: Report, results: Results) -> None:
 
 
 def build_notebook(report: Report, results: Results) -> Any:
-    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones."""
+    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones.
+
+    Raises:
+        ImportError: plotly or nbformat is not installed.
+    """
     # A link into what is folded would lead nowhere; the heading above it is there.
     links = {
         section.table: section.title if section.lead or section.opening else MORE_HEADING

@@ -58,7 +58,11 @@ def write_page(folder: Path, report: Report, results: Results) -> None:
 
 
 def page_html(report: Report, results: Results) -> str:
-    """Return the page."""
+    """Return the page.
+
+    Raises:
+        ImportError: plotly is not installed.
+    """
     from plotly.offline import get_plotlyjs
 
     library, style, script = get_plotlyjs(), _data("page.css"), _data("page.js")

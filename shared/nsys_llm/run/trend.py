@@ -352,7 +352,11 @@ def write_trend(
     verdict: Mapping[str, Any],
     parts: Sequence[str],
 ) -> Path:
-    """Write a new folder, whole or not at all, and return it; the figure stacks `parts`."""
+    """Write a new folder, whole or not at all, and return it; the figure stacks `parts`.
+
+    Raises:
+        OutputError: The folder exists, or cannot be written.
+    """
     data = arrow_table(declared, table)
     results = Results(None, {declared.file: data})
     title = f"A step of each run. {str(verdict['answer']).partition(' (')[0]}"

@@ -77,7 +77,11 @@ def built_in_pairs(engines: Sequence[str]) -> PhasePairs:
 
 
 def read_phase_map(text: str) -> PhasePairs:
-    """Return the map that an option names: a file, or engines of `BUILT_IN` with commas between."""
+    """Return the map that an option names: a file, or engines of `BUILT_IN` with commas between.
+
+    Raises:
+        UsageError: The file cannot be read, is no such object, or a pattern means nothing.
+    """
     engines = [word.strip() for word in text.split(",")]
     if all(engine in BUILT_IN for engine in engines):
         return built_in_pairs(engines)

@@ -102,6 +102,9 @@ def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
     Args:
         folder: Where to; the three folders in it must not exist.
         scale: Number of decode steps relative to the full set.
+
+    Raises:
+        OutputError: A file is there already.
     """
     steps = steps_of(scale)
     runs = {}

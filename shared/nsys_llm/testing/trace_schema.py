@@ -235,6 +235,9 @@ def write_sqlite_tables(
 
     Args:
         tables: Rows per table; a table without an entry is written empty.
+
+    Raises:
+        OutputError: The file is there already.
     """
     if path.exists():
         raise OutputError(f"{path} is there already; name a file that does not exist.")

@@ -97,7 +97,11 @@ class MapResult:
 
 
 def refuse_broken(ranks: Sequence[RankOutcome], label: str) -> None:
-    """Refuse a profile without one sound row of GPU work."""
+    """Refuse a profile without one sound row of GPU work.
+
+    Raises:
+        ProfileError: It has such rows, and all are broken.
+    """
     counts = [row for rank in ranks for row in rank.coverage]
     whole = all(rank.coverage for rank in ranks)
     broken_n = sum(row.broken_n for row in counts)

@@ -26,7 +26,11 @@ COMPARED: Final = (BASELINE, INPUT)
 
 
 def read_rank_maps(file: tuple[str, str] | None, inputs: Sequence[ProfileInput]) -> RankMaps:
-    """Read the rank map for each side; nothing without a file, which is its path and its text."""
+    """Read the rank map for each side; nothing without a file, which is its path and its text.
+
+    Raises:
+        UsageError: It does not number the profiles of a side.
+    """
     if not file:
         return {}
     sides = dict.fromkeys(profile.side for profile in inputs)

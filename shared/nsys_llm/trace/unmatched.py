@@ -127,7 +127,11 @@ def _note(item: Unmatched, options: Mapping[str, Any], reported: str) -> str | N
 
 
 def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str, Any]) -> None:
-    """Stop the run if an option matches nothing on any rank."""
+    """Stop the run if an option matches nothing on any rank.
+
+    Raises:
+        UsageError: There is such an option.
+    """
     of_ranks = [{item.option: item for item in rank} for rank in ranks]
     shared = [
         option

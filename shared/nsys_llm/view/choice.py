@@ -47,7 +47,11 @@ def ordered(frame: pd.DataFrame, text: str) -> pd.DataFrame:
 
 
 def require_column(option: str, name: str, columns: Iterable[Any]) -> None:
-    """Raise a ValueError that says which columns there are, unless this is one."""
+    """Raise a ValueError that says which columns there are, unless this is one.
+
+    Raises:
+        ValueError: There is none; which there are.
+    """
     if name not in columns:
         raise ValueError(
             f"{option}: no column '{name}'; there are: {', '.join(map(str, columns))}."

@@ -143,12 +143,7 @@ def test_a_pipeline_with_tensor_parallel_stages_has_both_axes(tmp_path):
     plan = Plan({"tp": 2, "pp": 2}, "1f1b", 6, steps_n=6, seed=3)
     write_profiles(plan.outcome, tmp_path)
     shown = rows(quick("comm_stats", tmp_path)["groups"], "axis ranks")
-    assert sorted(shown) == [
-        ("pp", "0, 2"),
-        ("pp", "1, 3"),
-        ("tp", "0-1"),
-        ("tp", "2-3"),
-    ]
+    assert sorted(shown) == [("pp", "0, 2"), ("pp", "1, 3"), ("tp", "0-1"), ("tp", "2-3")]
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def test_a_group_that_waits_or_does_the_same_has_no_slow_links(case, tmp_path):
     assert "slow_group" not in set(groups(tmp_path, **case)["findings"]["rule"])
 
 
+@pytest.mark.slow
 def test_groups_on_one_and_on_two_machines_are_no_twins(tmp_path):
     hosts = ("node0",) * 4 + ("node1", "node1", "node2", "node2")
     assert "slow_group" not in set(groups(tmp_path, 2.6, hosts=hosts)["findings"]["rule"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from effort import at_night
 from quick_run import quick
 from trace_builder import TraceBuilder
 
@@ -15,13 +16,15 @@ GENERAL, GEFORCE = "gemms_without_tensor_cores", "geforce_gemms_without_tensor_c
     ("gpu", "rule"),
     [
         ("NVIDIA GeForce RTX 3070 Ti", GEFORCE),
-        ("NVIDIA GeForce RTX 4090", GEFORCE),
         ("NVIDIA TITAN RTX", GEFORCE),
         ("NVIDIA RTX A6000", GENERAL),
-        ("NVIDIA RTX 6000 Ada Generation", GENERAL),
-        ("NVIDIA A100-SXM4-80GB", GENERAL),
         ("NVIDIA GeForce GTX 1080 Ti", None),
         ("NVIDIA B200", None),
+        *at_night(
+            ("NVIDIA GeForce RTX 4090", GEFORCE),
+            ("NVIDIA RTX 6000 Ada Generation", GENERAL),
+            ("NVIDIA A100-SXM4-80GB", GENERAL),
+        ),
     ],
 )
 def test_the_advice_is_that_of_the_gpu(tmp_path, gpu, rule):

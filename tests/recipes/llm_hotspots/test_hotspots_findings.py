@@ -132,9 +132,7 @@ def test_the_answer_begins_with_idle_time_where_it_is_most():
 
 
 @pytest.mark.slow
-def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_tables(
-    shared_runs,
-):
+def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_tables(shared_runs):
     tables = quick("llm_hotspots", shared_runs.ranks("demo") / "baseline")
     text = answer(tables)
     wall = tables["wall"]

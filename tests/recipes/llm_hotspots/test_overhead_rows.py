@@ -67,12 +67,7 @@ def frames(*, loads=(), profiler_ns=0, window_ns=1000):
     ).head(1 if profiler_ns else 0)  # fmt: skip
     devices = pd.DataFrame({"rank": [0], "window_ns": [window_ns]})
     metrics = pd.DataFrame({"metric": [], "scope": [], "samples_n": []})
-    return {
-        "memops": memops,
-        "overheads": overheads,
-        "devices": devices,
-        "gpu_metrics": metrics,
-    }
+    return {"memops": memops, "overheads": overheads, "devices": devices, "gpu_metrics": metrics}
 
 
 def test_a_gigabyte_to_the_gpu_looks_like_a_model():

@@ -31,6 +31,7 @@ def kernel_findings(folder, said=None, eager=False):
     return {made.rule: made for made in parts.parts["llm_hotspots"].report.findings}
 
 
+@pytest.mark.slow
 def test_part_and_line_stand_in_the_title(tmp_path):
     found = kernel_findings(tmp_path, said=lambda notes: notes)
     assert found["old_attention"].title.endswith(
@@ -42,6 +43,7 @@ def test_part_and_line_stand_in_the_title(tmp_path):
     assert f"{part} (`vllm/model_executor/models/llama.py:80`): {share:.1f} %;" in pointwise.details
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fits", ["no map", "another run", "half"])
 def test_a_map_that_does_not_fit_leaves_titles_as_they_are(tmp_path, fits):
     said = {

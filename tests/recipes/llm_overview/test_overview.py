@@ -71,6 +71,7 @@ def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(
     assert record == its
 
 
+@pytest.mark.slow
 def test_nsight_systems_lists_tables_by_their_titles_and_recipes_by_their_folders(result):
     outputs = record_of(result)["Outputs"]
     assert outputs["opportunities.parquet"] == "What to fix"

@@ -21,6 +21,7 @@ from nsys_llm.trace.wall import DeviceWall, RankWall
 STEPS_N = 9
 #: Any recipe will do: steps are the overview's own.
 ONLY = ("--only", "llm_hotspots")
+PAUSES = ("--only", "step_budget")
 
 
 def written(folder, seed, name="rank0", label="work"):
@@ -134,7 +135,7 @@ def training(path, beside, pause_ns=0):
     ],
 )
 def test_a_step_of_which_few_hold_more_is_the_usual_one(beside, steps, tmp_path):
-    shown = screen(quick("llm_overview", training(tmp_path, beside)))
+    shown = screen(quick("llm_overview", training(tmp_path, beside), *ONLY))
     facts = shown.facts.split(", ")[2:]
     assert facts == steps
     assert shown.trust.startswith("Too little to judge: ")
@@ -143,14 +144,14 @@ def test_a_step_of_which_few_hold_more_is_the_usual_one(beside, steps, tmp_path)
 
 @pytest.mark.parametrize("beside", [{}, dict.fromkeys((5, 11, 17), 1)])
 def test_a_pause_is_not_said_to_be_what_else_repeats(beside, tmp_path):
-    shown = screen(quick("llm_overview", training(tmp_path, beside, 20_000_000)))
+    shown = screen(quick("llm_overview", training(tmp_path, beside, 20_000_000), *PAUSES))
     assert "one pause of 20 ms in step 13" in shown.facts
     assert "24 steps" in shown.facts
     assert "eval_step" not in shown.facts
 
 
 def test_an_evaluation_and_a_pause_are_told_apart(tmp_path):
-    shown = screen(quick("llm_overview", training(tmp_path, {5: 8}, 7_000_000)))
+    shown = screen(quick("llm_overview", training(tmp_path, {5: 8}, 7_000_000), *PAUSES))
     facts = shown.facts.split(", ")[2:]
     assert facts == [
         "23 steps of 1.48 ms",

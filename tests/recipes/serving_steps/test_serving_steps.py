@@ -20,13 +20,11 @@ from serving_plants import (
     Run,
     Server,
 )
-from title_claims import check_title
 
 from nsys_llm.facts.steps.token_waits import weighted_percentile
 from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
 from nsys_llm.recipes.serving_steps.findings.answer import headline
 from nsys_llm.recipes.serving_steps.tables.cost_model import independent, robust_fit
-from nsys_llm.report.findings import finding_record
 
 GRAPHS = (1, 2, 4, 8, 16)
 #: One of each kind of server.
@@ -318,8 +316,6 @@ def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     assert {"eager_prefill", "prefill_in_decode"} <= set(found.index)
     assert found.loc["eager_prefill", "about_basis"] == "usual"
     assert found.loc["prefill_in_decode", "severity"] == "tail"
-    for finding in ANALYSIS.findings(tables):
-        check_title(finding_record(finding), tables)
     overview = quick("llm_overview", tmp_path / "rank0.sqlite")
     first = overview["opportunities"].iloc[0]
     # Each prefill is a pause of those that wait, but of another kind of step, and no event.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from effort import seeds
+from effort import at_night, seeds
 from quick_run import quick
 from results import plain
 from serving_plants import Server
@@ -48,6 +48,7 @@ def truth(run):
     return sum(ratio * n for ratio, n in means) / sum(n for _, n in means) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(6, 1))
 def test_steps_without_drafts_say_how_many_must_be_accepted(seed, tmp_path):
     server = KINDS["both"]
@@ -75,10 +76,9 @@ def test_steps_without_drafts_say_how_many_must_be_accepted(seed, tmp_path):
         ("both", 0.05, "loses"),
         ("both", 0.9, "pays"),
         ("sglang", 0.05, "loses"),
-        ("sglang", 0.9, "pays"),
         # No step without drafts, and the drafts run inside of the others: nothing is known.
         ("verifies only", 0.05, None),
-        ("verifies only", 0.9, None),
+        *at_night(("sglang", 0.9, "pays"), ("verifies only", 0.9, None)),
     ],
 )
 def test_the_verdict_is_that_of_the_plant_or_none(kind, accept, verdict, tmp_path):

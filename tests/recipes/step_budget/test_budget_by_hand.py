@@ -29,12 +29,7 @@ def test_a_launch_that_returns_late_is_what_an_operation_waits_for(tmp_path):
     trace.nvtx("tokenise", 210, 240)
     trace.kernel("b", start_ns=300, end_ns=400, launch=(250, 280))
     tables, sums = tables_and_sums(tmp_path, trace)
-    assert sums == {
-        "compute": 100,
-        "launch_latency": 20,
-        "launch_api": 30,
-        "host_no_cuda": 150,
-    }
+    assert sums == {"compute": 100, "launch_latency": 20, "launch_api": 30, "host_no_cuda": 150}
     assert path(tables) == [
         ("compute", "b", 100),
         ("launch_latency", "", 20),

@@ -8,11 +8,7 @@ from quick_run import quick
 
 from nsys_llm.recipes.step_budget.findings.answer import answer
 
-REAL = [
-    "h100_mfu/before.sqlite",
-    "h100_mfu_ranks/before",
-    "h100_mfu_ranks/after",
-]
+REAL = ["h100_mfu/before.sqlite", "h100_mfu_ranks/before", "h100_mfu_ranks/after"]
 
 
 def idle_of_gaps(path, row):

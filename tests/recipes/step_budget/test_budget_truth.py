@@ -61,6 +61,7 @@ def test_random_jobs_with_certain_edges_are_told_exactly(tmp_path, every_meeting
         check_seed(tmp_path, random.SystemRandom().randrange(1 << 30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(SCENARIOS) - set(UNCERTAIN)))
 def test_scenarios_are_told_exactly(tmp_path, name):
     outcome, tables = budget(tmp_path, SCENARIOS[name]())

@@ -6,6 +6,7 @@ from random import Random
 
 import pandas as pd
 import pytest
+from effort import at_night
 from judgement.jobs import job, layers
 from machine import simulate, write_profiles
 from machine.profile_writer import rank_profile
@@ -123,6 +124,7 @@ def test_a_kernel_that_ran_before_is_not_compiled(tmp_path):
     assert tables["when"]["cause"].isna().all()
 
 
+@pytest.mark.slow
 def test_collections_at_different_times_cost_the_job_their_union(tmp_path):
     pauses = {(rank, 4 + 3 * rank): ranged("gc") for rank in range(3)}
     tables = when_of(tmp_path, pauses, ranks_n=3)
@@ -151,6 +153,7 @@ def test_one_rank_that_collects_is_named(tmp_path):
     assert finding["title"].endswith("garbage collection (`gc`)")
 
 
+@pytest.mark.slow
 def test_pauses_that_nothing_names_are_in_turns(tmp_path):
     pauses = {(rank, 4 + 3 * rank): [Compute(5 * MS)] for rank in range(3)}
     tables = when_of(tmp_path, pauses, ranks_n=3)
@@ -198,7 +201,7 @@ def test_samples_deny_a_compilation(tmp_path, frame, cause):
     assert cause != "compilation" or when["place"].iloc[0] == LATE
 
 
-@pytest.mark.parametrize("name", ["save_checkpoint", "gc", "cudaMalloc_v3020"])
+@pytest.mark.parametrize("name", ["save_checkpoint", "cudaMalloc_v3020", *at_night("gc")])
 @pytest.mark.parametrize("own_thread", [False, True])
 def test_the_thread_that_ends_a_pause_is_its_cause(tmp_path, name, own_thread):
     trace, begin = sampled_rank(ranged("wait for data") if not own_thread else [Compute(5 * MS)])

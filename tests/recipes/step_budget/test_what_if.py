@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from effort import nightly_but
+from effort import at_night, nightly_but
 from gain_checks import check_findings, listed
 from judgement.jobs import job, layers, one_rank
 from judgement.truth import planted
@@ -121,7 +121,9 @@ def test_a_late_rank_replayed_as_the_median_one_is_near_the_job_without_it(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks_n", "seed"), [(2, 1), (2, 4), (3, 14), (3, 15), (5, 21)])
+@pytest.mark.parametrize(
+    ("ranks_n", "seed"), [(2, 1), (3, 14), (5, 21), *at_night((2, 4), (3, 15))]
+)
 def test_what_a_slow_rank_is_late_by_chance_stays_in_its_replay(tmp_path, ranks_n, seed):
     def plain(make, rank, step):
         return layers(make)

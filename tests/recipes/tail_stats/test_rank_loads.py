@@ -59,11 +59,7 @@ def told(recipe, folder):
         ((0, 32, 32, 0), {}, "Ranks 0 and 3 run empty batches in 24 of 24 steps"),
         ((32, 0, 0, 0), {}, "Ranks 1-3 run empty batches in 24 of 24 steps"),
         ((40, 40, 40, 6), {}, "Rank 3 has less to do: 6 requests a step, the others 40"),
-        (
-            (40, 40, 40, 6),
-            {"name": "forward"},
-            "Rank 3 has less to compute in 24 of 24 steps",
-        ),
+        ((40, 40, 40, 6), {"name": "forward"}, "Rank 3 has less to compute in 24 of 24 steps"),
         (
             # 80 % of their compute, in smaller grids.
             (40, 40, 40, 28),

@@ -38,12 +38,7 @@ VERDICT = {
     "rank": 2, "device_id": 0, "peer_group": 0, "peers_n": 4, "verdict": "late",
     "more_pct": 0.0, "late_ns": 1e5, "chance": 0.0, "about_ns": 7 * MS,
 }  # fmt: skip
-LATE = {
-    "caused_wait_ns": 24 * MS,
-    "late_n": 80,
-    "late_by_ns": 7 * MS,
-    "suffered_wait_ns": MS,
-}
+LATE = {"caused_wait_ns": 24 * MS, "late_n": 80, "late_by_ns": 7 * MS, "suffered_wait_ns": MS}
 
 
 def sequence(**cells):

@@ -194,6 +194,4 @@ def test_a_report_without_kernels_in_the_window_gives_empty_tables(tmp_path):
 def test_without_ranges_calls_and_copies_the_rest_is_told(tmp_path):
     frames = tables(tmp_path / "o", trace(4, 4, 9).write_sqlite(tmp_path / "t.sqlite"))
     columns = "duration_ns state range beside beside_pct likely_cause"
-    assert rows(frames["outliers"], columns) == [
-        (9, "steady", None, None, 0.0, "ran alone"),
-    ]
+    assert rows(frames["outliers"], columns) == [(9, "steady", None, None, 0.0, "ran alone")]

@@ -175,6 +175,7 @@ PAUSES = dict.fromkeys((5, 15, 25, 35), 5_000_000)
 LONGER = dict.fromkeys(range(3, 40, 7), 300_000)
 
 
+@pytest.mark.slow
 def test_slow_steps_that_outweigh_faster_ones_are_neither_faster_nor_passed(tmp_path):
     said = mixed(tmp_path, 0.95, PAUSES)
     assert (said.word, said.verdict["word_reason"]) == ("UNCERTAIN", "mixed")
@@ -187,6 +188,7 @@ def test_slow_steps_that_outweigh_faster_ones_are_neither_faster_nor_passed(tmp_
     assert set(gates["reason"]) == {SLOW}
 
 
+@pytest.mark.slow
 def test_slow_steps_of_the_baseline_hide_no_slower_ones(tmp_path):
     said = mixed(tmp_path, 0.95, PAUSES, is_back=True, code=1)
     assert (said.word, said.verdict["word_reason"]) == ("UNCERTAIN", "mixed")
@@ -200,6 +202,7 @@ def test_slow_steps_of_the_baseline_hide_no_slower_ones(tmp_path):
     assert (said.word, said.verdict["word_reason"]) == ("FASTER", "location")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_back", [False, True])
 def test_the_location_of_steps_is_no_reason_for_the_opposite(tmp_path, is_back):
     """34 of 40 are 3 % faster, 6 take 1.9 times as long: the mean is 10 % longer."""

@@ -39,6 +39,7 @@ def named(frame, names):
     return frame[frame["name"].map(base_name).isin(names)]
 
 
+@pytest.mark.slow
 def test_planted_changes_of_kernels_are_found(demo, tables):
     planted, kernels = demo.planted, tables["kernels"]
     (longer,) = named(kernels, [planted.longer_kernel]).to_dict("records")

@@ -136,8 +136,7 @@ def test_contexts_that_nobody_can_price_are_said_and_not_adjusted_for():
 
 
 @pytest.mark.parametrize(
-    ("mixed", "sums", "p99_ns"),
-    [(0, "", 10), (1, "", 10), (3, "", None), (3, " c=1 g=3", 30)],
+    ("mixed", "sums", "p99_ns"), [(0, "", 10), (1, "", 10), (3, "", None), (3, " c=1 g=3", 30)]
 )
 def test_steps_that_do_not_tell_whether_they_generate_leave_the_wait_unknown(mixed, sums, p99_ns):
     """A mixed step takes 30 ns, each other 10; without sums its name tells no kind of request."""

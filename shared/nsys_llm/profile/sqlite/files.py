@@ -155,7 +155,11 @@ def _scan(table: str, selected: Sequence[str]) -> str:
 
 
 def table_fields(database: sqlite3.Connection, table: str) -> tuple[StoredField, ...]:
-    """Return the stored columns of a table in their order."""
+    """Return the stored columns of a table in their order.
+
+    Raises:
+        sqlite3.Error: The schema is damaged.
+    """
     rows = database.execute(f"PRAGMA table_info({quoted_name(table)})").fetchall()
     return tuple(StoredField(str(row[1]), str(row[2]), bool(row[5])) for row in rows)
 
@@ -194,6 +198,9 @@ def sample_agrees(
 
     Of row ids without a hole, these are rows from all over the table; else its begin, its middle
     and its end. `selected` has the expression of each column.
+
+    Raises:
+        sqlite3.Error: The table is damaged.
     """
     rows_n, query = len(columns[0]), _scan(table, selected)
     if not rows_n or any(len(column) != rows_n for column in columns):

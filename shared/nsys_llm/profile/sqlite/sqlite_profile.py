@@ -286,7 +286,11 @@ def selected(source: TableSource, column: str) -> str:
 
 
 def concatenated(batches: Sequence[Any], column: str) -> npt.NDArray[Any]:
-    """Return one column of all batches, int64 or texts."""
+    """Return one column of all batches, int64 or texts.
+
+    Raises:
+        pyarrow.ArrowInvalid: It holds something else.
+    """
     # A batch without rows has whatever type the driver makes up for it.
     chunks = [chunk for chunk in batches if len(chunk)]
     if TableSource.is_text(column):
