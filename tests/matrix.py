@@ -51,7 +51,7 @@ TESTS: Final = (
     "tests/recipes/idle_gaps/test_idle_gaps.py",
     "tests/recipes/llm_hotspots/test_memops.py",
     "tests/recipes/trace_diff/test_trace_diff.py",
-    "tests/recipes/tail_stats/test_concurrency.py",
+    "tests/facts/test_concurrency.py",
     "tests/numeric/test_distributions.py",
     "tests/report/test_outputs.py",
     "tests/profile/test_parquet_profile.py",

@@ -14,7 +14,8 @@ from nsys_llm.job.job_steps import with_agreed_warmup
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides
-from nsys_llm.report.composite import composed
+from nsys_llm.report.building import finished
+from nsys_llm.report.part import Part
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import all_findings, findings_table
 from nsys_llm.report.run_tables import run_tables
@@ -38,7 +39,11 @@ class RunTables(UserDict[str, Any]):
 
     def __init__(self, run: Run) -> None:
         super().__init__()
-        self._run, self._made = run, run_tables(run)
+        self._run = run
+        if run.manifest.recipes:
+            self._made = self.data = dict(finished(run).tables)
+            return
+        self._made = run_tables(run)
         self.data = {**self._made, "findings": None}
         if findings_at_once:
             self["findings"]
@@ -70,7 +75,7 @@ def quick_run(
     keep: Callable[[RankView], None] | None = None,
     kept: KeptRanks | None = None,
 ) -> Run:
-    """Return a run by its command line; that of an overview has the results of its recipes.
+    """Return a run by its command line.
 
     Args:
         recipe: Its name.
@@ -89,12 +94,16 @@ def quick_run(
         lambda options: map_profiles(inputs, recipe=recipe, options=options, keep=keep), options
     )
     assert all(profile.reason is None for profile in result.profiles), result.profiles
-    run = Run(
+    return Run(
         manifest=load_manifest(recipe),
         analysis=load_analysis(recipe),
         options=options,
         profiles=result.profiles,
-        partial=result.partial,
+        facts=result.facts,
         ranks=tuple(number_sides(result, {})),
     )
-    return composed(run)
+
+
+def quick_part(recipe: str, *words: str | Path) -> Part:
+    """Return the results of a run by its command line; of an overview, those of its recipes too."""
+    return finished(quick_run(recipe, *words))

@@ -16,13 +16,10 @@ from typing import Final
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
-from .partials import CommPartial
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=CommPartial,
-    map_rank=map_rank,
+    needs=("collectives", "nccl"),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

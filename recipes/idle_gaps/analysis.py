@@ -22,13 +22,10 @@ from typing import Final
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
-from .partials import IdlePartial
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=IdlePartial,
-    map_rank=map_rank,
+    needs=("idle", "idle_causes"),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

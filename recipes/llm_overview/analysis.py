@@ -1,7 +1,7 @@
 """What to fix first: all recipes on one read of each profile, and their findings as one list.
 
 Method. Each rank is read once, with the columns that any of the recipes needs, and handed to all of
-them; their partials travel and merge side by side, so that each recipe's tables are those of a run
+them; what they need is computed once a rank, so that each recipe's tables are those of a run
 of its own, bit for bit. Their findings become opportunities: those of one cause are one, with all
 their evidence, and `joins.py` declares which cause is part of which. The cause that stays gives the
 price. Every finding is accounted for in `all_findings`.
@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.job.partial import Composite
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 from .tables.timeline import timeline
 
 ANALYSIS: Final = Analysis(
-    partial=Composite,
-    map_rank=map_rank,
+    needs=(),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

@@ -19,13 +19,10 @@ from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.screen import Screen
 
 from .findings.answer import answer, caveats, findings, headline
-from .partials import PhasePartial
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=PhasePartial,
-    map_rank=map_rank,
+    needs=("phases",),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.job.partial import Partial
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings, screen
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=Partial,
-    map_rank=map_rank,
+    needs=("roofline",),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

@@ -20,13 +20,10 @@ from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.screen import Screen
 
 from .findings.answer import answer, caveats, findings, headline
-from .partials import ServingPartial
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=ServingPartial,
-    map_rank=map_rank,
+    needs=("serving",),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

@@ -20,13 +20,10 @@ from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats
 from .findings.on_path import findings
-from .partials import BudgetPartial
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=BudgetPartial,
-    map_rank=map_rank,
+    needs=("collectives", "idle_causes", "paths"),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

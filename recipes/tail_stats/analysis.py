@@ -18,13 +18,10 @@ from typing import Final
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
-from .partials import TailPartial
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=TailPartial,
-    map_rank=map_rank,
+    needs=("collectives", "tails", "held"),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

@@ -21,13 +21,10 @@ from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats
 from .findings.changes import findings
-from .partials import DiffPartial
-from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=DiffPartial,
-    map_rank=map_rank,
+    needs=("collectives", "held", "compared"),
     tabulate=tabulate,
     findings=findings,
     answer=answer,

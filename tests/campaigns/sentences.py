@@ -72,7 +72,7 @@ def problems(program: Program, *, show: bool = False) -> Iterator[tuple[str, str
         print(*lines, sep="\n")
     drawn_n = max((int(found[1]) for line in lines if (found := _ITEM.match(line))), default=0)
     shown = [made for made in whole.report.opportunities if made.price][:drawn_n]
-    for rank, verdict in _sure(whole.run.parts):
+    for rank, verdict in _sure(whole.parts):
         if not any(rank in (made.rank, *made.ranks) and _is_of_ranks(made) for made in shown):
             yield "not on the screen", f"rank {rank} {verdict}"
         if not shown:

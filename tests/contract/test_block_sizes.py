@@ -33,7 +33,7 @@ def test_tables_are_the_same_in_blocks_of_any_size(rank, monkeypatch, recipe):
     monkeypatch.setattr(import_module("nsys_llm.numeric.blocks"), "_SMALL_BLOCK", 37)
     monkeypatch.setattr(import_module("nsys_llm.critical_path.path.blocks"), "_NODES", 37)
     monkeypatch.setattr(import_module("nsys_llm.numeric.distributions"), "_FEWEST_REPEATS", 1)
-    path = "nsys_llm.recipes.nvtx_phase_attribution.per_rank.phases.few_codes"
+    path = "nsys_llm.facts.phases.phases.few_codes"
     monkeypatch.setattr(path, lambda codes_n, rows_n: False)
     in_blocks = quick(recipe, rank)
     assert in_blocks.keys() == whole.keys()

@@ -18,13 +18,13 @@ from nsys_llm.facts.device import host_timeline, idle_split
 from nsys_llm.facts.host.places import OTHER_RANGES
 from nsys_llm.facts.nvtx import nvtx_tree
 from nsys_llm.facts.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.facts.phases.ranges import Paths, rolled_up
+from nsys_llm.facts.tails.concurrency import Timeline
 from nsys_llm.job.collectives import matching
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.two_samples import compare_ranks
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.llm_overview.tables.views import GpuLane, chosen_gpus
-from nsys_llm.recipes.nvtx_phase_attribution.per_rank.range_paths import Paths, rolled_up
-from nsys_llm.recipes.tail_stats.per_rank.concurrency import Timeline
 from nsys_llm.run import worker
 from nsys_llm.taxonomy import categories
 from nsys_llm.trace import selection
@@ -150,7 +150,7 @@ def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
     )
     run = quick_run("step_budget", report.write_sqlite(tmp_path / "rank0.sqlite"))
     details = {
-        charge.detail for rank in run.partial.ranks.values() for charge in rank.forest.charges
+        charge.detail for rank in run.facts[""].paths.values() for charge in rank.forest.charges
     }
     if name == "unique {}":
         assert OTHER_RANGES in details

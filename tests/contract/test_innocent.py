@@ -9,13 +9,13 @@ from effort import seeds
 from machine import parts, simulate, write_profiles
 from machine.program import Flush, Program, Sync
 from machine.scenarios import gpu_bound
-from quick_run import quick_run
+from quick_run import quick_part
 
 
 def by_cause(folder, program):
     """Return whom the findings on time of all recipes blame, and the overview."""
     write_profiles(simulate(program), folder)
-    done = quick_run("llm_overview", folder)
+    done = quick_part("llm_overview", folder)
     shown = [finding for part in done.parts.values() for finding in part.report.opportunities]
     return {finding.cause: finding for finding in shown if finding.cause is not None}
 

@@ -12,7 +12,7 @@ from finding_numbers import unexplained_numbers
 from gain_checks import check_findings, check_gain, not_plain
 from machine import random_program, simulate, write_profiles
 from machine.scenarios import slow_gpu
-from quick_run import quick, quick_run
+from quick_run import quick, quick_part, quick_run
 from results import run
 
 from nsys_llm.report.findings import finding_record
@@ -32,17 +32,16 @@ OF_IDLE = ("host", "wait", "queued", "dependency", "module_load", "allocation")
 
 def judged(*paths):
     """Return the opportunities of an overview, after all findings of all recipes were checked."""
-    return judged_run(quick_run("llm_overview", *paths))
+    return judged_run(quick_part("llm_overview", *paths))
 
 
 def judged_run(done):
-    tables = run_tables(done)
+    tables = dict(done.tables)
     for recipe, part in done.parts.items():
         check_findings(part.report.findings, part.tables)
         _check_wall(part.tables["wall"], tables["wall"])
         tables |= {f"{recipe}/{name}": table for name, table in part.tables.items()}
-    findings = all_findings(done, tables)
-    check_findings(findings, tables)
+    check_findings(done.report.findings, tables)
     _check_idle(tables["opportunities"])
     return tables["opportunities"]
 
@@ -76,7 +75,7 @@ def demo_set(tmp_path_factory):
 @pytest.fixture(scope="module")
 def baseline(demo_set):
     """The overview of the demo's first run."""
-    return quick_run("llm_overview", *demo_set.baseline)
+    return quick_part("llm_overview", *demo_set.baseline)
 
 
 @pytest.mark.nightly("baseline")

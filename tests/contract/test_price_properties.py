@@ -12,11 +12,9 @@ import pytest
 from effort import nightly_but
 from judgement.truth import KINDS, planted
 from machine import simulate, write_profiles
-from quick_run import quick_run
+from quick_run import quick_part
 
 from nsys_llm.recipes.llm_overview.tables.joins import JOINS
-from nsys_llm.report.run_findings import all_findings
-from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.api import load
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 
@@ -27,12 +25,12 @@ MOST_WORDS = 40
 CASES = [(kind, seed) for seed, kind in enumerate(KINDS)]
 
 
-def checked(run):
+def checked(overview):
     """Fail unless an overview's items hold what is promised of them."""
-    tables = run_tables(run)
+    tables = overview.tables
     items, wall = tables["opportunities"], tables["wall"]
-    findings = all_findings(run, tables)
-    parts = {name: part.tables for name, part in run.parts.items()}
+    findings = overview.report.findings
+    parts = {name: part.tables for name, part in overview.parts.items()}
     for row in items.to_dict("records"):
         check_item(row, wall, parts)
     in_order(items)
@@ -43,7 +41,7 @@ def checked(run):
     named = causes["cause"].isin(["kernels", "copies", "wait", "place"])
     causes.loc[~named, "cause_detail"] = None
     assert not causes.duplicated().any(), causes
-    for part in run.parts.values():
+    for part in overview.parts.values():
         rows = part.tables["findings"]
         rows = rows[rows["kind"] == "performance"]
         in_order(rows)
@@ -101,7 +99,7 @@ def check_item(row, wall, parts):
 @pytest.mark.parametrize(("kind", "seed"), nightly_but(CASES, CASES[::6]))
 def test_items_of_planted_jobs(tmp_path, kind, seed):
     write_profiles(simulate(planted(kind, seed)[0]), tmp_path)
-    checked(quick_run("llm_overview", tmp_path))
+    checked(quick_part("llm_overview", tmp_path))
 
 
 @pytest.mark.nightly
@@ -109,19 +107,19 @@ def test_items_of_planted_jobs(tmp_path, kind, seed):
 def test_items_of_random_jobs(tmp_path, seed):
     kind = Random(seed).choice(sorted(KINDS))
     write_profiles(simulate(planted(kind, 1000 + seed)[0]), tmp_path)
-    checked(quick_run("llm_overview", tmp_path))
+    checked(quick_part("llm_overview", tmp_path))
 
 
 def test_items_of_the_demo(shared_runs):
-    run = quick_run("llm_overview", shared_runs.ranks("demo") / "baseline")
-    checked(run)
+    overview = quick_part("llm_overview", shared_runs.ranks("demo") / "baseline")
+    checked(overview)
     # A replay, which step_budget alone has, counts and gains less than the others wait: a rank
     # gains as much in a recipe's own report.
-    items = run_tables(run)["opportunities"]
+    items = overview.tables["opportunities"]
     (rank,) = items[items["cause"] == "rank"].to_dict("records")
     made = {
         name: finding.price
-        for name, part in run.parts.items()
+        for name, part in overview.parts.items()
         for finding in part.report.findings
         if finding.cause and finding.cause.kind == "rank"
     }
@@ -132,7 +130,7 @@ def test_items_of_the_demo(shared_runs):
 
 @pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "public/training_rtx3070ti.sqlite"])
 def test_items_of_real_traces(traces, name):
-    checked(quick_run("llm_overview", traces / name))
+    checked(quick_part("llm_overview", traces / name))
 
 
 def test_one_order_everywhere(shared_runs):

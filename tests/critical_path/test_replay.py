@@ -13,11 +13,11 @@ from effort import over_seeds
 from machine import random_program, simulate, write_profiles
 from quick_run import quick
 
+from nsys_llm.critical_path.rank import replay as per_rank
 from nsys_llm.critical_path.replay import solve
 from nsys_llm.critical_path.replay.condensed import Condenser
 from nsys_llm.critical_path.replay.skeleton import NEVER, skeleton
 from nsys_llm.critical_path.replay.solve import Clamps, beyond_others, levels, longest
-from nsys_llm.recipes.step_budget.per_rank import replay as per_rank
 
 SEEDS = range(6)
 

@@ -11,11 +11,12 @@ from machine.simulation import simulate
 
 from nsys_llm.facts import rank_view
 from nsys_llm.facts.rank_view import RankView
+from nsys_llm.known.job_facts import facts_of
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
-from nsys_llm.run.worker import load_analysis
+from nsys_llm.run.worker import needed_facts
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.selection import gpu_processes, select_rank
 
@@ -56,7 +57,7 @@ def test_an_overview_makes_everything_once_a_rank(seed, tmp_path, monkeypatch):
         monkeypatch.setattr(made, "of", counted(owner, made.of))
     for view in views(seed, tmp_path):
         calls.clear()
-        load_analysis("llm_overview").map_rank(view)
+        facts_of(view, needed_facts(load_manifest("llm_overview"), view.options))
         devices_n = len(view.trace.device_ids)
         most = dict.fromkeys(calls, 1) | {"sum_gaps": devices_n, "DeviceOps": devices_n}
         assert {name: n for name, n in calls.items() if n > most[name]} == {}
@@ -65,7 +66,7 @@ def test_an_overview_makes_everything_once_a_rank(seed, tmp_path, monkeypatch):
 
 def test_what_is_as_long_as_the_rank_is_forgotten_when_the_recipes_are_done(tmp_path):
     for view in views(1, tmp_path):
-        load_analysis("llm_overview").map_rank(view)
+        facts_of(view, needed_facts(load_manifest("llm_overview"), view.options))
         assert {"device_ops", "op_names"}.isdisjoint(vars(view))
 
 

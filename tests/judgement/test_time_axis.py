@@ -9,9 +9,7 @@ from effort import at_night
 from judgement.time_plants import PLANTS
 from judgement.truth import NEAR_PCT, true_pct
 from machine import simulate, write_profiles
-from quick_run import quick, quick_run
-
-from nsys_llm.report.run_tables import run_tables
+from quick_run import quick
 
 
 def planted(name, seed, folder, ranks_n=4, steps_n=30):
@@ -65,7 +63,7 @@ def test_what_is_planted_is_told(name, tmp_path):
 )
 def test_the_first_words_say_when(name, title, tmp_path):
     _, gain_pct = planted(name, 0, tmp_path)
-    tables = run_tables(quick_run("llm_overview", tmp_path))
+    tables = quick("llm_overview", tmp_path)
     first = tables["opportunities"].iloc[0]
     assert title in first["title"]
     assert first["gain_pct"] == pytest.approx(gain_pct, abs=NEAR_PCT)

@@ -35,9 +35,7 @@ from judgement.jobs import FIXED, Builder, Wanted  # noqa: E402
 from machine import changes, simulate, write_profiles  # noqa: E402
 from machine.outcome import Outcome  # noqa: E402
 from machine.program import Program  # noqa: E402
-from quick_run import quick_run  # noqa: E402
-
-from nsys_llm.report.run_tables import run_tables  # noqa: E402
+from quick_run import quick_part  # noqa: E402
 
 PLANTS: Final[tuple[Builder, ...]] = (
     rank_plants.slow_gpu,
@@ -178,7 +176,7 @@ def listed(outcome: Outcome) -> tuple[list[Item], float]:
     with tempfile.TemporaryDirectory() as folder:
         write_profiles(outcome, Path(folder))
         begun = time.process_time()
-        tables = run_tables(quick_run("llm_overview", Path(folder)))
+        tables = quick_part("llm_overview", Path(folder)).tables
         return items_of(tables), time.process_time() - begun
 
 

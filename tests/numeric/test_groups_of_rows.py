@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.operations.launches import busiest_window
 from nsys_llm.numeric.longest import longest_starts
-from nsys_llm.recipes.llm_hotspots.per_rank.launches import busiest_window
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 

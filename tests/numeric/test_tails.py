@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_llm.facts.tails.kernels import CompactHistogram
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.numeric.tails import (
@@ -16,7 +17,6 @@ from nsys_llm.numeric.tails import (
     second_modes,
     twice_medians,
 )
-from nsys_llm.recipes.tail_stats.per_rank.kernels import CompactHistogram
 
 
 def counted(*groups):

@@ -42,7 +42,7 @@ def report(number, facts=FACTS, ranks_n=1, **others):
 
 def run_of(reports, ranks=(), options=None):
     analysis = load_analysis(MANIFEST.name)
-    return Run(MANIFEST, analysis, options or {}, tuple(reports), None, tuple(ranks))
+    return Run(MANIFEST, analysis, options or {}, tuple(reports), {}, tuple(ranks))
 
 
 def facts_of(*reports, source="file_name", devices=None, options=None):

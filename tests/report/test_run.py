@@ -27,7 +27,7 @@ def rank(number, side="", source="file_name"):
 def run_of(*profiles, ranks=(), **options):
     manifest = load_manifest("trace_diff")
     analysis = load_analysis("trace_diff")
-    return Run(manifest, analysis, {**OPTIONS, **options}, profiles, None, tuple(ranks))
+    return Run(manifest, analysis, {**OPTIONS, **options}, profiles, {}, tuple(ranks))
 
 
 def test_a_note_that_several_profiles_share_is_said_once():

@@ -63,8 +63,8 @@ def test_what_threads_do_in_it_is_warm_up_of_all_ranks(apart):
 
 
 def test_a_comparison_leaves_it_out_of_all_ranks(apart):
-    sides = quick_run("trace_diff", apart, "--baseline", str(apart)).partial.sides
-    ranks = [rank for side in sides.values() for rank in side.ranks.values()]
+    sides = quick_run("trace_diff", apart, "--baseline", str(apart)).facts
+    ranks = [rank for side in sides.values() for rank in side.compared.ranks.values()]
     numbers = [device.number.tolist() for rank in ranks for device in rank.walls.devices]
     assert numbers == [[*range(1, 8)]] * 4
 

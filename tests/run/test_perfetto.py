@@ -12,7 +12,7 @@ from clock_world import EPOCH_NS, KERNEL
 from command_line import run
 from hostile import write_hostile
 from perfetto_file import NAME, read_file
-from quick_run import quick, quick_run
+from quick_run import quick, quick_part
 from rendered import HOSTILE_NAMES
 from results import analyse, idle_by_cause, read_frames
 from trace_builder import TraceBuilder
@@ -20,7 +20,6 @@ from trace_builder import TraceBuilder
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.report.perfetto import TracedRank, write_trace
-from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run import perfetto
 from nsys_llm.run.perfetto import write_perfetto
 from nsys_llm.testing.demo import write_demo
@@ -345,10 +344,10 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
 def test_a_profile_that_is_replaced_between_the_reads_is_in_no_timeline(tmp_path):
     write_demo(tmp_path, scale=0.02)
     ranks, other = tmp_path / "after", tmp_path / "baseline" / "rank1.sqlite"
-    run, said = quick_run("tail_stats", ranks), []
-    tables, console = run_tables(run), SimpleNamespace(warn=said.append, note=said.append)
+    part, said = quick_part("tail_stats", ranks), []
+    console = SimpleNamespace(warn=said.append, note=said.append)
     os.replace(other, ranks / "rank1.sqlite")
-    write_perfetto(tmp_path, run, tables, [], console)
+    write_perfetto(tmp_path, part, console)
     shown = {name.split(" (")[0] for name in read_file(tmp_path).processes.values()}
     assert f"{NAME}: rank1.sqlite: changed since it was first read; run again." in said
     assert shown == {"rank 0", "rank 2", "rank 3"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from trace_builder import TraceBuilder
 
+from nsys_llm.facts.operations import rank as operations
+from nsys_llm.known import job_facts
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import ProfileInput, expand_inputs
-from nsys_llm.recipes.llm_hotspots import analysis
-from nsys_llm.recipes.llm_hotspots.analysis import ANALYSIS
 from nsys_llm.run.cli import main
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_metadata import global_tid
@@ -42,9 +41,9 @@ def mapped(inputs: list[ProfileInput], **extra: Any) -> MapResult:
     return map_profiles(inputs, recipe=RECIPE, options=OPTIONS, **extra)
 
 
-def put_in(monkeypatch, map_rank: Any) -> None:
+def put_in(monkeypatch, of: Any) -> None:
     """Let another function reduce the ranks."""
-    monkeypatch.setattr(analysis, "ANALYSIS", replace(ANALYSIS, map_rank=map_rank))
+    monkeypatch.setitem(job_facts.KINDS, "operations", of)
 
 
 def content(value: object) -> object:
@@ -62,7 +61,7 @@ def content(value: object) -> object:
 
 def durations(result: MapResult) -> dict[int, int]:
     """Return how often a launch took how long, over all ranks."""
-    counts = result.partial.kernels.counts
+    counts = result.facts[""].operations.kernels.counts
     return dict(zip(counts.value.tolist(), counts.count.tolist(), strict=True))
 
 
@@ -84,7 +83,7 @@ def test_a_probe_finds_the_ranks_and_analyses_nothing(mixed, monkeypatch):
     put_in(monkeypatch, forbidden)
     probed = mapped(mixed, only=frozenset())
     assert [rank.key for report in probed.profiles for rank in report.ranks] == keys
-    assert content(probed.partial) == content(ANALYSIS.partial())
+    assert probed.facts == {}
     assert [report.label for report in probed.profiles if report.reason] == ["rank2"]
 
 
@@ -109,13 +108,13 @@ def faulty(monkeypatch) -> None:
 def failing(error: Exception) -> Any:
     """Return an analysis of ranks that fails for the one with a kernel of 3 ns."""
 
-    def map_rank(view):
+    def failing_of(view):
         kernels = view.trace.tables["kernels"]
         if 3 in (kernels["end_ns"] - kernels["start_ns"]).tolist():
             raise error
-        return ANALYSIS.map_rank(view)
+        return operations.of(view)
 
-    return map_rank
+    return failing_of
 
 
 def test_a_rank_that_needs_too_much_memory_is_no_fault(monkeypatch, mixed):
@@ -139,7 +138,7 @@ def test_an_unexpected_exception_is_a_fault_of_one_report(mixed):
     assert "\n" not in reason
     assert "internal error of nsys-llm-recipes (KeyError" in reason
     assert fault is not None
-    assert "map_rank" in fault
+    assert "facts_of" in fault
     assert str(Path(__file__).parent) not in fault
     assert failed["rank1"].ranks == ()
     assert durations(result) == {2: 1, 5: 1}

@@ -101,7 +101,7 @@ def outcomes(inputs):
             ProfileOutcome(profile.path, profile.label, None, side=profile.side)
             for profile in inputs
         ),
-        None,
+        {},
     )
 
 
@@ -143,7 +143,7 @@ def test_a_side_without_any_of_the_chosen_ranks_is_named(runs):
     (runs / "after" / "rank1.sqlite").unlink()
     inputs, _ = expand_sides(sides(runs))
     profiles = outcomes(inputs).profiles
-    ranks = number_sides(MapResult(profiles, None), {})
+    ranks = number_sides(MapResult(profiles, {}), {})
     read = [rank for rank in ranks if rank.number is not None]
     with pytest.raises(UsageError, match=r"^input: --ranks: none .*there are 0"):
         wanted_ranks(read, (1,))

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from nsys_llm.facts.nccl.rank import CommDevice, RankComm
+from nsys_llm.facts.nccl.sizes import RankCalls, Sizes
 from nsys_llm.job.collectives.chains import Chain, find_chains
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.stages import Stages, find_stages
@@ -20,10 +22,6 @@ from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.identity import RankKey
-
-from ..partials import RankComm
-from ..per_rank.sizes import RankCalls, Sizes
-from ..per_rank.steps import CommDevice
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.nccl.payloads import OK
 from nsys_llm.job.collectives.matched import communicator, meets_and_leaves
 from nsys_llm.job.ranks.chance import of_others
 from nsys_llm.numeric.intervals import subtract_intervals, total_length_ns, union_intervals
 from nsys_llm.report.columns import Columns, nullable, of_rank
 from nsys_llm.report.records import grouped
 
-from ..per_rank.payloads import OK
 from .groups import CommGroup, hosts_of
 from .job import CommJob
 from .sizes import MOST_PCT, Sized, of_group_gb_s

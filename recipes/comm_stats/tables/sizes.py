@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.nccl.payloads import CONFLICT, OK
+from nsys_llm.facts.nccl.sizes import RankCalls
 from nsys_llm.job.collectives.matched import Sequenced
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from ..per_rank.payloads import CONFLICT, OK
-from ..per_rank.sizes import RankCalls
 from .job import CommJob
 
 FloatArray = npt.NDArray[np.float64]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.facts.idle.patterns import MICRO_GAP_NS
 from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause, Change
 from nsys_llm.report.findings import Evidence, Finding, cells, claim
@@ -31,7 +32,6 @@ from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
-from ..partials import MICRO_GAP_NS
 from .texts import GAP_FIELDS, PART_WORDS, PATTERN_FIELDS, RULES
 
 #: Causes of idle time that are no host's, by the rule that says what to do about them.

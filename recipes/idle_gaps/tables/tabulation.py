@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 
 from nsys_llm.facts.device.idle_split import BUCKET_EDGES_NS, BUCKETS, GapSums
+from nsys_llm.facts.idle.devices import DeviceIdle, IdleTimes
+from nsys_llm.facts.idle.rank import RankIdle
+from nsys_llm.known.job import Job
 from nsys_llm.numeric.distributions import interpolate
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.stacking import stacked
@@ -23,9 +26,7 @@ from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
 from nsys_llm.trace.identity import Rank
 
-from ..partials import DeviceIdle, IdlePartial, IdleTimes, RankIdle
-from ..per_rank.gap_rows import gap_columns
-from ..per_rank.patterns import pattern_columns
+from .gaps import gap_columns, pattern_columns
 
 _LOWS_NS: Final = (0, *BUCKET_EDGES_NS)
 
@@ -47,11 +48,10 @@ _OF_DEVICE: Final = (
 )
 
 
-def tabulate(
-    partial: IdlePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
-    rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    facts, top = job.facts.idle, job.options["top"]
+    rows = [(rank, facts.ranks[rank.key]) for rank in job.ranks]
     devices = [(rank, idle, device) for rank, idle in rows for device in idle.devices]
     gaps = [(rank, gap) for rank, idle in rows for gap in idle.gaps]
     gaps.sort(key=lambda row: row[1].start_ns - row[1].end_ns)
@@ -60,8 +60,8 @@ def tabulate(
     return {
         "devices": _device_rows(devices),
         "rank_causes": _cause_columns(known),
-        "gaps": gap_columns(gaps[: options["top"]]),
-        "patterns": pattern_columns(patterns, partial.pattern_lengths, options["top"]),
+        "gaps": gap_columns(gaps[:top]),
+        "patterns": pattern_columns(patterns, facts.pattern_lengths, top),
         "idle_map": _map_columns(devices),
         **host_tables([(rank, idle.host) for rank, idle in rows]),
     }

@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.facts.device.gpus import BY_ORDER
 from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Finding, cells, claim
 from nsys_llm.report.records import Record, Tables, first_record, percent, records
 from nsys_llm.report.rules import OURS, Rule, rules_by_id
 from nsys_llm.report.walls import span_of
 from nsys_llm.view.text import format_bytes, quoted
-
-from ..extras.gpu_metrics import BY_ORDER
 
 #: Share of the windows from which graphs that were traced whole hide what takes the time.
 WHOLE_GRAPHS_PCT: Final = 10.0

@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.facts.operations.memops import RankMemops
 from nsys_llm.manifest.weights import Weight
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.report.columns import Columns
 
-from ..per_rank.memops import RankMemops
 from .memops import BYTES_PER_GB
 
 #: Above: the hardware limit is near, and smaller weights or larger batches are what is left. Below:

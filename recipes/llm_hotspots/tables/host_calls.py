@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.facts.operations.apis import ApiClasses, RankApis
+from nsys_llm.facts.operations.launches import PEAK_NS, STAGES, CallTimes
+from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.grouping import joined
@@ -26,11 +29,6 @@ from nsys_llm.report.columns import (
     taken,
 )
 from nsys_llm.taxonomy.api_classes import API_CLASSES, classify_api
-
-from ..partials import RankRows
-from ..per_rank.apis import ApiClasses, RankApis
-from ..per_rank.launch_stages import STAGES
-from ..per_rank.launches import PEAK_NS, CallTimes
 
 _OF_CALLS: Final = ("launches_n", "mean_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
 #: A storm is at least this many kernels a second of at most this median duration, in ns; the

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.facts.device.overlap import BusyParts
+from nsys_llm.facts.operations.memops import ExposedCopies, MemopRows
+from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.distributions import MEDIAN, Spread, interpolate
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import (
@@ -23,9 +25,6 @@ from nsys_llm.report.columns import (
 )
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.taxonomy.gpus import gpu_peak
-
-from ..partials import RankRows
-from ..per_rank.memops import ExposedCopies, MemopRows
 
 BYTES_PER_GB: Final = 1e9
 

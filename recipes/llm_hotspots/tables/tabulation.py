@@ -9,6 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.facts.operations.exposed import ExposedOperation
+from nsys_llm.facts.operations.fusions import FusionRow
+from nsys_llm.facts.operations.kernels import KernelRows, SourceRows
+from nsys_llm.facts.operations.overheads import OverheadRow
+from nsys_llm.facts.operations.rank import DeviceTimes, OperationFacts, RankRows
+from nsys_llm.known.job import Job
 from nsys_llm.numeric.distributions import Moments
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -25,17 +31,11 @@ from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import UNMATCHED, Classification, rules_for
 from nsys_llm.taxonomy.kernel_levers import fused_already
-from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
-from ..extras.tables import extra_tables
-from ..partials import DeviceTimes, HotspotsPartial, RankRows
-from ..per_rank.exposed import ExposedOperation
-from ..per_rank.fusions import FusionRow
-from ..per_rank.kernels import KernelRows, SourceRows
-from ..per_rank.overheads import overhead_columns
 from .bandwidth import bandwidth_columns
 from .categories import category_tables, class_columns
+from .extras import extra_tables
 from .host_calls import api_tables, kernel_launch_columns, launch_columns
 from .memops import memop_columns, overlap_columns
 
@@ -44,14 +44,13 @@ _OF_RANK: Final = ("launches_n", "mean_ns", "min_ns", "p50_ns", "p99_ns", "max_n
 _OF_KERNEL: Final = (*_OF_RANK, "q1_ns", "q3_ns")
 
 
-def tabulate(
-    partial: HotspotsPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
-    rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    facts, options = job.facts.operations, job.options
+    rows = [(rank, facts.ranks[rank.key]) for rank in job.ranks]
     sources = _sources(rows)
     full_names = sources["full_name"].unique().tolist()
-    rules = rules_for(partial.all_names, options["engine"])
+    rules = rules_for(job.kernel_names, options["engine"])
     known = {name: rules.classify(name) for name in full_names}
     sources["category"] = [known[name].category for name in sources["full_name"]]
     sources["rule_id"] = [known[name].rule_id or UNMATCHED for name in sources["full_name"]]
@@ -61,9 +60,9 @@ def tabulate(
         [(rank, device) for rank, part in rows for device in part.devices],
         *DeviceTimes.__dataclass_fields__,
     )
-    names, everywhere = _over_all_ranks(partial, sources)
+    names, everywhere = _over_all_ranks(facts, sources)
     kernels = _kernels(names, everywhere, sources, shown, devices)
-    fused = fused_already(partial.all_names)
+    fused = fused_already(job.kernel_names)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     return {
         "rank_stats": _rank_stats(rows),
@@ -73,7 +72,10 @@ def tabulate(
         "devices": devices,
         **category_tables(sources, known, rules.engine),
         "memops": memop_columns(rows),
-        "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
+        "overheads": record_columns(
+            [(rank, item) for rank, part in rows for item in part.overheads],
+            *OverheadRow.__dataclass_fields__,
+        ),
         "overlap": overlap_columns(rows),
         "exposed_communication": record_columns(
             [(rank, item) for rank, part in rows for item in part.exposed],
@@ -90,10 +92,10 @@ def tabulate(
         ),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
-            partial.kernels,
+            facts.kernels,
             [part.memops for _, part in rows],
         ),
-        **api_tables(rows, partial.api_durations),
+        **api_tables(rows, facts.api_durations),
         "launches": launch_columns(rows, devices),
         "kernel_launches": kernel_launch_columns(rows),
         **extra_tables(rows, shown, top, options),
@@ -175,9 +177,9 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
     return sorted_columns(columns, "rank", "-exclusive_ns", "device_id", "name")
 
 
-def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_Names, KernelRows]:
+def _over_all_ranks(facts: OperationFacts, sources: pd.DataFrame) -> tuple[_Names, KernelRows]:
     """Return the shown names, sorted, and their statistics over all launches of all ranks."""
-    names = np.array(partial.kernels.keys, dtype=object)
+    names = np.array(facts.kernels.keys, dtype=object)
     sums = sources.groupby("name")[["total_ns", "exclusive_ns"]].sum().reindex(names)
     codes = np.arange(len(names))
     return names, KernelRows(
@@ -185,7 +187,7 @@ def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_N
         name=codes,
         total_ns=sums["total_ns"].to_numpy(np.int64),
         exclusive_ns=sums["exclusive_ns"].to_numpy(np.int64),
-        spread=partial.kernels.counts.spread(len(names)),
+        spread=facts.kernels.counts.spread(len(names)),
     )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells, declared_rows
-from nsys_llm.report.part import PARTS_FOLDER, Part
+from nsys_llm.report.part import PARTS_FOLDER, Part, Results
 from nsys_llm.report.records import grouped
 from nsys_llm.report.screen import Screen
 from nsys_llm.report.unprofiled import step_share
-from nsys_llm.trace.identity import Rank
 
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
 from .ranks import mean_step_ns, rank_rows
@@ -19,10 +17,9 @@ from .views import gpus_of
 from .when import when_rows, when_step_rows
 
 
-def tabulate(
-    parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(results: Results) -> dict[str, Cells]:
     """Return all tables; `timeline`, which needs all others, is empty yet."""
+    parts, ranks = results.parts, results.ranks
     groups = grouped_findings(parts)
     # All parts have the same walls.
     profiles = next((part.run.profiles for part in parts.values()), ())

@@ -16,10 +16,10 @@ from nsys_llm.job.job_clock import JobClock
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import intersect_intervals
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.report.part import Part
+from nsys_llm.report.part import Results
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import rules_for
-from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.identity import RankKey
 
 from .marks import LOST_KEY, Lost, marks_of
 from .views import GpuLane, View, chosen_gpus, gpus_of, job_clock, views_of, whole_run
@@ -65,17 +65,11 @@ class _Figures:
     lost: Collection[Lost]
 
 
-def timeline(
-    parts: Mapping[str, Part],
-    ranks: Sequence[Rank],
-    tables: Tables,
-    options: Mapping[str, Any],
-    kept: KeptRanks,
-) -> dict[str, pd.DataFrame]:
+def timeline(results: Results, tables: Tables, kept: KeptRanks) -> dict[str, pd.DataFrame]:
     """Return the table `timeline`: by view, states of each lane, then paths and findings."""
-    rows: list[dict[str, Any]] = []
+    parts, ranks, rows = results.parts, results.ranks, list[dict[str, Any]]()
     if gpus := gpus_of(records(tables["ranks"]), ranks):
-        clocks = job_clock(parts, ranks, options)
+        clocks = job_clock(results)
         views = views_of(parts, tables, ranks, clocks)
         opportunities = records(tables["opportunities"])
         path = records(parts[_STEPS].tables["path"][_OF_PATH]) if _STEPS in parts else []
@@ -86,7 +80,7 @@ def timeline(
             for rank in profile.ranks
         ]
         names = {name for wall in walls for name in wall.kernel_names}
-        rules = rules_for(names, options.get("engine", "auto"))
+        rules = rules_for(names, results.options.get("engine", "auto"))
         lanes = kept.lanes(_windows(gpus, views, clocks), rules)
         not_kept = NO_ROOM if kept.here else BY_WORKER
         when = records(tables["when_steps"])

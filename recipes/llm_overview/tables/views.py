@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.facts.lanes import RankLanes
+from nsys_llm.job.collectives.matched import match_collectives
 from nsys_llm.job.job_clock import JobClock
-from nsys_llm.job.partial import CommunicationPartial
-from nsys_llm.report.part import Part
+from nsys_llm.report.part import Part, Results
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.trace.identity import Rank
 from nsys_llm.view.text import format_ns
@@ -122,16 +121,12 @@ def chosen_gpus(
     return [gpus[place] for place in sorted({*wanted, *spread})]
 
 
-def job_clock(
-    parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> JobClock:
-    """Align the clocks by the collectives of a recipe that keeps them, best by the steps' own."""
-    kept: RankLanes = {}
-    for name in sorted(parts, key=lambda name: name == _STEPS):
-        run = parts[name].run
-        if isinstance(run.partial, CommunicationPartial):
-            kept = run.partial.lanes
-    return JobClock.of(kept, ranks, options)
+def job_clock(results: Results) -> JobClock:
+    """Align the clocks by the collectives of a recipe that needs them, best by the steps' own."""
+    parts = sorted(results.parts, key=lambda name: name == _STEPS)
+    known = [met for name in parts if (met := results.parts[name].matched) is not None]
+    met = known[-1] if known else match_collectives({}, results.ranks, results.options)
+    return JobClock.of(met, results.ranks[0])
 
 
 def views_of(

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from nsys_llm.known.job import Job
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import MIXED, Classification, rules_for
 
-from ..partials import PhasePartial
 from .phases import Parts, PhaseFrames, sums_frame
 
 _GRAPH: Final = "whole graph"
 _SUMS: Final = ["launches_n", "total_ns", "exclusive_ns"]
 
 
-def content_columns(
-    partial: PhasePartial, frames: PhaseFrames, parts: Parts, options: Mapping[str, Any]
-) -> dict[str, Columns]:
+def content_columns(job: Job, frames: PhaseFrames, parts: Parts) -> dict[str, Columns]:
     """Return the tables phase_kernels, phase_categories, phase_idle and model_parts."""
-    rules, sums = rules_for(partial.all_names, options["engine"]), partial.kernels
+    sums, rules = job.facts.phases.kernels, rules_for(job.kernel_names, job.options["engine"])
     names = ["phase", "op", "name", "full_name"]
     sources = pd.DataFrame([*sums.keys], columns=names).assign(
         **{name: sums[name] for name in (*_SUMS, "whole_ns")}

@@ -8,14 +8,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.facts.phases.rank import RankPhases
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED, phase_map
 from nsys_llm.trace.identity import Rank
-
-from ..partials import RankPhases
 
 #: Ranks in order, each with what it was reduced to.
 Parts = Sequence[tuple[Rank, RankPhases]]

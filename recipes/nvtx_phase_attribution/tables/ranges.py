@@ -8,13 +8,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.facts.phases.ranges import PUSH_POP, START_END, rolled_up, shown_name
+from nsys_llm.facts.phases.rank import RankPhases
 from nsys_llm.numeric.by_key import ByKey, Texts
 from nsys_llm.numeric.grouping import positions
 from nsys_llm.report.columns import Columns, percent, sorted_columns
 
-from ..partials import RankPhases
-from ..per_rank.range_paths import rolled_up
-from ..per_rank.ranges import PUSH_POP, START_END, shown_name
 from .phases import Parts, sums_frame
 
 _KEYS: Final = ("kind", "domain", "name")

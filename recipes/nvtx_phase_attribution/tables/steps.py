@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.phases.steps import StepRows, StepWindows
 from nsys_llm.job.job_steps import steps_of_groups
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
@@ -18,8 +19,6 @@ from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns, sp
 from nsys_llm.taxonomy.step_names import parse_step
 from nsys_llm.trace.identity import Rank, RankKey
 
-from ..per_rank.step_windows import StepWindows
-from ..per_rank.steps import StepRows
 from .phases import Parts, PhaseFrames
 
 STEADY: Final = "steady"

@@ -1,31 +1,29 @@
-"""Tables of nvtx_phase_attribution out of the merged partial."""
+"""Tables of nvtx_phase_attribution of merged facts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from nsys_llm.facts.phases.attribution_coverage import PARTS
+from nsys_llm.facts.phases.rank import RangeCounts
+from nsys_llm.known.job import Job
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.report.outputs import Cells
-from nsys_llm.trace.identity import Rank
 
-from ..partials import PhasePartial, RangeCounts
-from ..per_rank.attribution_coverage import PARTS
 from .contents import content_columns
 from .phases import Parts, PhaseFrames, phase_columns, sums_frame
 from .ranges import range_columns
 from .steps import STEADY, rank_step_rows, step_columns
 
 
-def tabulate(
-    partial: PhasePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
-    parts = _own_maps([(rank, partial.ranks[rank.key]) for rank in ranks])
+    facts, options = job.facts.phases, job.options
+    parts = _own_maps([(rank, facts.ranks[rank.key]) for rank in job.ranks])
     frames = PhaseFrames(parts, options)
     steps = step_columns(parts, frames, options)
     phases = phase_columns(frames)
@@ -35,7 +33,7 @@ def tabulate(
         **range_columns(parts, int(frames.ranks["gpu_ns"].sum()), options),
         **steps,
         "rank_steps": rank_step_rows(parts, frames),
-        **content_columns(partial, frames, parts, options),
+        **content_columns(job, frames, parts),
         "attribution": _attribution(parts),
         "marks": record_columns(
             [(rank, part.marks) for rank, part in parts], *RangeCounts.__dataclass_fields__

@@ -1,1 +1,1 @@
-"""The tables of this recipe, made out of the merged partial."""
+"""The tables of this recipe, made of merged facts."""

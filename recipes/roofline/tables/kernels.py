@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.facts.device.gpus import MetricSums
+from nsys_llm.facts.roofline.gemms import GemmShape
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.taxonomy.names import decode_nvjet
 from nsys_llm.trace.identity import Rank
 
-from ..per_rank.gemms import GemmShape
 from .peaks import Peaks, RankRows, Row
 
 #: Above this the shapes cannot be what the kernels computed.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from nsys_llm.facts.roofline.rank import RankRoofline
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.stages import find_stages
 from nsys_llm.manifest.model_config import ModelConfig
@@ -14,7 +15,6 @@ from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.gpus import gpu_peak
 from nsys_llm.trace.identity import Rank
 
-from ..partials import RankRoofline
 from .step_work import ModelLayout, stored_bytes
 
 #: A row of a table by column name.

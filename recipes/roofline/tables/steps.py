@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.roofline.rank import RankRoofline
+from nsys_llm.facts.roofline.step_classes import StepClasses
 from nsys_llm.facts.steps.batches import Batches
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.communication_split import exposed_ns, waiting_and_transfer
@@ -18,8 +20,6 @@ from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy import wall_classes as wall
 from nsys_llm.trace.identity import Rank
 
-from ..partials import RankRoofline
-from ..per_rank.step_classes import StepClasses
 from .peaks import WRONG_MODEL, Peaks, RankRows, Row
 from .step_work import (
     Batch,

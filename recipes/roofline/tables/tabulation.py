@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from nsys_llm.job.collectives.matched import match_collectives
-from nsys_llm.job.partial import Partial
+from nsys_llm.known.job import Job
 from nsys_llm.report.outputs import Cells
-from nsys_llm.trace.identity import Rank
 
-from ..partials import RankRoofline
 from .kernels import category_rows, gemm_rows
 from .peaks import find_peaks
 from .steps import lost_rows, step_rows
 
 
-def tabulate(
-    partial: Partial[RankRoofline], ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
-    rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    options = job.options
+    rows = [(rank, job.facts.roofline[rank.key]) for rank in job.ranks]
     lanes = {rank.key: part.lanes for rank, part in rows if part.lanes}
-    matched = match_collectives(lanes, ranks, options)
+    matched = match_collectives(lanes, job.ranks, options)
     peaks = find_peaks(rows, matched, options)
     steps = step_rows(rows, peaks, options)
     return {

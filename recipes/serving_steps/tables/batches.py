@@ -9,14 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.serving.rank import RankServing, ServedSteps
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns
 from nsys_llm.taxonomy.phase_maps import DECODE, OF_BATCHES, PREFILL
 from nsys_llm.taxonomy.step_names import FIELDS, recording_advice
 from nsys_llm.trace.identity import Rank
-
-from ..partials import RankServing, ServedSteps
 
 #: Of a rank whose steps no name tells of, and of one with too many names of no known format.
 NO_FORMAT: Final = "no format"

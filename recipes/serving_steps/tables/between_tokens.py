@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.serving.rank import ServedSteps
 from nsys_llm.facts.steps.token_waits import (
     MOST_UNKNOWN_PCT,
     TokenWaits,
@@ -19,7 +20,6 @@ from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.step_names import holds_every_request
 from nsys_llm.trace.identity import Rank
 
-from ..partials import ServedSteps
 from .batches import Row
 
 #: No server has more: sums of them stay below 2^63.

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.serving.rank import ServedSteps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.two_samples import scaled_mad, student_quantile
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.phase_maps import DECODE
 from nsys_llm.trace.identity import Rank
 
-from ..partials import ServedSteps
 from .batches import Row
 
 FloatArray = npt.NDArray[np.float64]

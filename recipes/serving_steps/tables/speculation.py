@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.serving.rank import ServedSteps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.two_samples import scaled_mad
 
-from ..partials import ServedSteps
 from .batches import Row
 from .cost_model import GEN_TOKENS, fitted
 

@@ -1,30 +1,24 @@
-"""Tables of serving_steps out of the merged partial."""
+"""Tables of serving_steps of merged facts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
+from nsys_llm.known.job import Job
 from nsys_llm.report.columns import of_rank
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.phase_maps import OF_BATCHES
-from nsys_llm.trace.identity import Rank
 
-from ..partials import ServingPartial
 from .batches import batch_rows, batch_step_columns, pace, server_rows
 from .between_tokens import before_rows, inter_token
 from .cost_model import model_rows, padding
 from .speculation import speculation
 
 
-def tabulate(
-    partial: ServingPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
-    rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    rows = [(rank, job.facts.serving[rank.key]) for rank in job.ranks]
     served = [(rank, part.served) for rank, part in rows if part.served is not None]
     read = [(rank, steps) for rank, steps in served if steps.batches.is_read]
-    slowest = pace(served, partial.verdicts)
+    slowest = pace(served, job.verdicts)
     return {
         "servers": server_rows(rows, slowest),
         "batches": [row for part in read for row in batch_rows(*part)],

@@ -10,13 +10,12 @@ import numpy as np
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.critical_path.job.meetings import Job, Meetings
 from nsys_llm.critical_path.path import classes
+from nsys_llm.critical_path.rank.rank import BudgetRows, DeviceBudget, RankBudget
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, rank_columns
 from nsys_llm.trace.identity import Rank
-
-from ..partials import BudgetRows, DeviceBudget, RankBudget
 
 _RUNGS: Final = (
     *("busy_compute_ns", "busy_communication_ns", "busy_copy_ns", "overhead_ns", "idle_ns"),

@@ -14,11 +14,10 @@ from nsys_llm.critical_path.job.sums import Charged
 from nsys_llm.critical_path.job.walk import NO_RANK, JobWalk
 from nsys_llm.critical_path.path.blocks import HOST, Charge
 from nsys_llm.critical_path.path.classes import CLASS_NAMES, EDGE_NAMES, WAIT_FOR_RANK
+from nsys_llm.critical_path.rank.rank import BudgetRows
 from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
-
-from ..partials import BudgetRows
 
 #: Rows of a path that are listed one by one; of a longer path, stretches of one class that follow
 #: each other on one rank are one row.

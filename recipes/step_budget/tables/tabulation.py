@@ -7,16 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Job, Meetings, job_steps, meet
+from nsys_llm.critical_path.job.meetings import Job as JobSteps
+from nsys_llm.critical_path.job.meetings import Meetings, job_steps, meet
 from nsys_llm.critical_path.job.sums import add_up
 from nsys_llm.critical_path.job.walk import follow_job, step_walks
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.rank.rank import BudgetRows
 from nsys_llm.job.ranks.verdicts import RankVerdict
+from nsys_llm.known.job import Job
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import Cells
-from nsys_llm.trace.identity import Rank
 
-from ..partials import BudgetPartial, BudgetRows
 from .ceilings import ceiling_rows
 from .device_steps import DividedSteps, device_columns, device_steps
 from .host_states import host_state_rows
@@ -32,20 +33,18 @@ _TABLES: Final = (
 CLOCKS_APART: Final = "clocks of the machines are not aligned: no collective ties them together"
 
 
-def tabulate(
-    partial: BudgetPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
-    rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
-    meetings = meet(rows, partial.match(ranks, options))
-    job, reason = job_steps(rows, meetings)
-    steps = device_steps(rows, meetings, job)
-    of_job, lost = _of_job(rows, meetings, job, partial.verdicts, options)
+    rows = [(rank, job.facts.paths[rank.key]) for rank in job.ranks]
+    meetings = meet(rows, job.collectives)
+    shared, reason = job_steps(rows, meetings)
+    steps = device_steps(rows, meetings, shared)
+    of_job, lost = _of_job(rows, meetings, shared, job.verdicts, job.options)
     why_not = reason or lost
     return {
         **dict.fromkeys(_TABLES, ()),
-        "what_if": unanswered(options, why_not) if why_not else (),
-        "device_steps": device_columns(steps, job),
+        "what_if": unanswered(job.options, why_not) if why_not else (),
+        "device_steps": device_columns(steps, shared),
         "rank_edges": _edge_columns(rows, meetings, reason, lost),
         **of_job,
         "step_classes": [*of_job.get("step_classes", ()), *_device_class_rows(steps)],
@@ -55,7 +54,7 @@ def tabulate(
 def _of_job(
     rows: BudgetRows,
     meetings: Meetings,
-    job: Job | None,
+    job: JobSteps | None,
     verdicts: Sequence[RankVerdict],
     options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], str | None]:

@@ -10,6 +10,7 @@ import numpy as np
 from nsys_llm.critical_path.job.meetings import Meetings
 from nsys_llm.critical_path.job.replay import JobReplays, late_ranks, new_path, replays
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.critical_path.rank.rank import BudgetRows
 from nsys_llm.critical_path.replay.condensed import USUAL
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.what_if import (
@@ -29,7 +30,6 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.report.prices.replays import MOST_RESIDUAL_PCT
 
-from ..partials import BudgetRows
 from .job_tables import JobPaths
 
 #: Classes of a path in which a call waits, and in which the host works.

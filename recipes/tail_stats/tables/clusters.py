@@ -22,12 +22,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.tails.instances import Instances
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import percent
 from nsys_llm.trace.identity import Rank
 
-from ..per_rank.instances import Instances
 from .medians import Medians, RankParts
 from .outliers import offsets_ns, outlier_columns, owners, states_of
 
@@ -35,7 +35,7 @@ from .outliers import offsets_ns, outlier_columns, owners, states_of
 _USUAL_SHARE: Final = 0.1
 #: Ranks that are listed by number.
 _MOST_RANKS: Final = 16
-#: What a launch is of, as the partials of ranks count launches; and what is known of an outlier.
+#: What a launch is of, as the facts of ranks count launches; and what is known of an outlier.
 _GROUP: Final = ["owner", "device_id", "key"]
 _EVENT: Final = ("device_id", "key", "start_ns", "duration_ns", "config_launch")
 #: Bursts that chance alone would give once in so many sets of events are reported.

@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.facts.tails.kernels import KernelTails, RankTails
+from nsys_llm.facts.tails.launches import config_text
 from nsys_llm.numeric.grouping import distinct_codes, joined, positions, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.longest import among_largest
@@ -20,9 +22,6 @@ from nsys_llm.numeric.tails import Beyond, beyond_medians, second_modes, twice_m
 from nsys_llm.report.columns import Columns, sorted_columns, taken
 from nsys_llm.trace.identity import Rank
 from nsys_llm.view.text import counted
-
-from ..per_rank.kernels import KernelTails, RankTails
-from ..per_rank.launches import config_text
 
 RankParts = Sequence[tuple[Rank, RankTails]]
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.tails.instances import Instances
 from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import is_outlier, ratio
@@ -18,7 +19,6 @@ from nsys_llm.taxonomy.cuda_codes import MIGRATION
 from nsys_llm.trace.identity import Rank, clock_offsets
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
-from ..per_rank.instances import Instances
 from .medians import Medians
 
 #: What a launch did beside page migrations, whose copies are a part of the time that faults take.

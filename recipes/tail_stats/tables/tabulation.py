@@ -1,18 +1,19 @@
-"""Makes the tables of tail_stats out of the merged partial, once."""
+"""Makes the tables of tail_stats of all ranks, once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from nsys_llm.facts.held import HeldDevices
+from nsys_llm.facts.tails.kernels import KernelTails
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.profiler import delays_ns
+from nsys_llm.known.job import Job
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
-from ..partials import TailPartial
-from ..per_rank.kernels import KernelTails
 from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
 from .collectives import (
     clock_columns,
@@ -29,17 +30,11 @@ _ORDER: Final = ("-excess_ns", "-total_ns", "name", "config")
 _RANK_ORDER: Final = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
 
 
-def tabulate(
-    partial: TailPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
-    """Return the recipe's tables by name.
-
-    Args:
-        options: top is how many outliers are listed; disable_alignment leaves clocks alone.
-    """
+def tabulate(job: Job) -> dict[str, Cells]:
+    """Return the recipe's tables by name."""
     return {
-        **_kernel_columns(partial.kernels, ranks, options),
-        **_collective_tables(partial.match(ranks, options), partial),
+        **_kernel_columns(job.facts.tails, job.ranks, job.options),
+        **_collective_tables(job.collectives, job.facts.held),
     }
 
 
@@ -69,8 +64,8 @@ def _kernel_columns(
     }
 
 
-def _collective_tables(collectives: MatchedCollectives, partial: TailPartial) -> dict[str, Cells]:
-    delays = delays_ns(collectives, partial.held)
+def _collective_tables(collectives: MatchedCollectives, held: HeldDevices) -> dict[str, Cells]:
+    delays = delays_ns(collectives, held)
     return {
         "communicators": sequence_columns(collectives),
         "collectives": collective_columns(collectives, delays),

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.facts.compared.operations import GEOMETRY_N
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import absent_ranks
@@ -25,7 +26,6 @@ from nsys_llm.view.text import (
     ranks_words,
 )
 
-from ..per_rank.operations import GEOMETRY_N
 from .runs import Runs, RunSums
 from .step_splits import RunSteps
 
@@ -331,9 +331,9 @@ def common_launches_pct(runs: Runs) -> float:
     """
     sides, held = [], []
     for run in runs.compared:
-        launches_n = run.part.kernels.counts.moments(len(run.keys)).n
+        launches_n = run.job.facts.compared.kernels.counts.moments(len(run.keys)).n
         keys = [(key[0], *key[2 : 2 + GEOMETRY_N]) for key in run.keys]
-        sums = {"launches_n": launches_n, **run.part.kernels.sums}
+        sums = {"launches_n": launches_n, **run.job.facts.compared.kernels.sums}
         sides.append(ByKey.of(keys, sums).rows())
     for side, other in (sides, sides[::-1]):
         whole = sum(ns for _, ns in side.values())

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.facts.compared.operations import GEOMETRY_N, CopyKind, WorkSums
+from nsys_llm.facts.compared.step_walls import StepWalls
 from nsys_llm.facts.steps.token_waits import (
     MOST_UNKNOWN_PCT,
     TokenWaits,
@@ -25,8 +27,6 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.two_samples import Sample
 from nsys_llm.taxonomy.step_names import engine_steps, holds_every_request
 
-from ..per_rank.operations import GEOMETRY_N, CopyKind, WorkSums
-from ..per_rank.step_walls import StepWalls
 from .equal_work import TRIMMED, Cells, slow_steps
 from .step_splits import (
     FloatArray,

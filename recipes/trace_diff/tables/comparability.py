@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.facts.compared.rank import RankSums
+from nsys_llm.facts.compared.step_walls import StepWalls
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.taxonomy.step_names import GRAPH, PERIOD
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
 
-from ..partials import RankSums
-from ..per_rank.step_walls import StepWalls
 from . import equal_work as equal
 from .checks import (
     ALL,

@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.facts.compared.step_works import Work
 from nsys_llm.numeric.grouping import distinct_rows, positions, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.view.text import counted, format_count, quoted
 
-from ..per_rank.step_works import Work
 from .step_splits import ADJUSTED, BETWEEN, FloatArray, Mask, Part, RunSteps
 
 #: Steps of a cell that both runs need.

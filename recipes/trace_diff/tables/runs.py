@@ -11,21 +11,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.facts.compared.operations import Key
+from nsys_llm.facts.compared.rank import DeviceSums, RankSums
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.job.collectives.profiler import delays_ns, profiler_waits_ns, without_profiler
 from nsys_llm.job.collectives.waits import member_waits
+from nsys_llm.known.job import Job
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import positions, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.stacking import merged
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import COMPARED
-
-from ..partials import DeviceSums, DiffPartial, RankSums, SidePart
-from ..per_rank.operations import Key
 
 #: Stands for all communicators, and for all operations.
 ALL: Final = "all"
@@ -67,7 +66,7 @@ class RunSums:
     """
 
     side: str
-    part: SidePart
+    job: Job
     ranks: tuple[tuple[Rank, RankSums], ...]
     others: tuple[Rank, ...]
     devices_n: int
@@ -79,13 +78,14 @@ class RunSums:
     whole_graphs_n: int
 
     @classmethod
-    def of(cls, side: str, part: SidePart, ranks: Sequence[Rank]) -> RunSums:
+    def of(cls, side: str, job: Job) -> RunSums:
         """Add up the ranks of a side."""
+        part, ranks = job.facts.compared, job.ranks
         own = tuple((rank, part.ranks[rank.key]) for rank in ranks if rank.key in part.ranks)
         devices = [device for _, sums in own for device in sums.devices]
         return cls(
             side=side,
-            part=part,
+            job=job,
             ranks=own,
             others=tuple(rank for rank in ranks if rank.key not in part.ranks),
             devices_n=len(devices),
@@ -100,7 +100,7 @@ class RunSums:
     @property
     def keys(self) -> tuple[Key, ...]:
         """What its kernels launch, sorted."""
-        return self.part.kernels.keys
+        return self.job.facts.compared.kernels.keys
 
     @property
     def device_window_ns(self) -> int:
@@ -113,7 +113,7 @@ class RunSums:
 
     def kernels_by(self, groups: Sequence[Any], group_of: Callable[[Key], Any]) -> KernelSide:
         """Return kernels by groups of their keys; those of no group are left out."""
-        kernels, groups_n = self.part.kernels, len(groups)
+        kernels, groups_n = self.job.facts.compared.kernels, len(groups)
         code = positions(map(group_of, kernels.keys), groups)
         counts = kernels.counts.regrouped(code) if code.size else kernels.counts
         rows = counts.group >= 0
@@ -178,18 +178,11 @@ def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:
     return KernelSide(launches_n, total_ns, counts, twice_medians(order))
 
 
-def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
+def runs_of(job: Job) -> Runs:
     """Return the runs of all ranks, of those without GPU work and of unreadable ones too."""
-    repeated = {rank.key.side for rank in ranks} - set(COMPARED)
+    repeated = {*job.sides} - set(COMPARED)
     sides = [*COMPARED, *sorted(repeated, key=lambda side: int(side.rpartition("-")[2]))]
-    baseline, after, *repeats = (
-        RunSums.of(
-            side,
-            partial.sides.get(side, SidePart()),
-            [rank for rank in ranks if rank.key.side == side],
-        )
-        for side in sides
-    )
+    baseline, after, *repeats = (RunSums.of(side, job.sides[side]) for side in sides)
     return Runs(baseline, after, tuple(repeats))
 
 
@@ -244,9 +237,10 @@ class RunCollectives:
         return self.by_key.get((ALL, ALL), CollectiveSums())
 
 
-def sum_collectives(run: RunSums, collectives: MatchedCollectives) -> RunCollectives:
+def sum_collectives(run: RunSums) -> RunCollectives:
     """Add the matched collectives of a run up."""
-    delays = delays_ns(collectives, merged([{}, *(sums.held for _, sums in run.ranks)]))
+    collectives = run.job.collectives
+    delays = delays_ns(collectives, run.job.facts.held)
     by_key: dict[tuple[str, str], CollectiveSums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
         part = _summed(sequence, collectives, late_ns)

@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.facts.compared.operations import CopyKind, config_text
+from nsys_llm.facts.compared.rank import RankSums
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.grouping import positions
@@ -24,8 +26,6 @@ from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..partials import RankSums
-from ..per_rank.operations import CopyKind, config_text
 from .chosen_steps import StepKernels
 from .runs import ALL, CollectiveSums, KernelSide, RunCollectives, Runs, kernel_side
 from .step_splits import FloatArray
@@ -282,7 +282,8 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     """Return the table host: calls and ranges that wait for no GPU, before and after."""
     parts: list[Columns] = []
     for kind in (CALL, RANGE):
-        both = [run.part.calls if kind == CALL else run.part.ranges for run in runs.compared]
+        facts = [run.job.facts.compared for run in runs.compared]
+        both = [some.calls if kind == CALL else some.ranges for some in facts]
         seen = [(some.keys, np.unique(some.counts.group).tolist()) for some in both]
         names = sorted({of[code] for of, codes in seen for code in codes})
         sides = []

@@ -11,6 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.facts.compared.rank import RankSums
+from nsys_llm.facts.compared.step_walls import DeviceStepWalls, StepWalls
+from nsys_llm.facts.compared.step_works import Work
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.communication_split import exposed_ns, waiting_and_transfer
 from nsys_llm.numeric.grouping import joined
@@ -28,9 +31,6 @@ from nsys_llm.taxonomy.wall_classes import (
     WHOLE_GRAPH,
 )
 
-from ..partials import RankSums
-from ..per_rank.step_walls import DeviceStepWalls, StepWalls
-from ..per_rank.step_works import Work
 from .runs import RunSums
 
 FloatArray = npt.NDArray[np.float64]

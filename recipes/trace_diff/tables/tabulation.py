@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from nsys_llm.known.job import Job
 from nsys_llm.manifest.gates import parse_gates
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import rules_for
-from nsys_llm.trace.identity import Rank
 
-from ..partials import DiffPartial
 from . import side_by_side, verdict_tables
 from .chosen_steps import step_copies, step_kernels
 from .comparability import STEP, WallsOf, compare
@@ -23,22 +21,19 @@ from .step_verdict import step_verdict
 _RECIPE: Final = "trace_diff"
 
 
-def tabulate(
-    partial: DiffPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Cells]:
+def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name, of all ranks."""
-    runs = runs_of(partial, ranks)
+    runs, options = runs_of(job), job.options
     pairs = sorted({key[:2] for run in runs.all for key in run.keys})
     rules = rules_for([full for _, full in pairs], options["engine"])
     classes, category = rules.shown_classes(pairs), rules.compute_category
-    met = {run.side: run.part.match([rank for rank, _ in run.ranks], options) for run in runs.all}
 
     def steps_of(run: RunSums, walls: WallsOf) -> RunSteps:
-        return run_steps(run, runs.common, category, met[run.side], walls)
+        return run_steps(run, runs.common, category, run.job.collectives, walls)
 
     comparison = compare(runs, steps_of, options)
     verdict = step_verdict(comparison, options)
-    collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
+    collectives = {run.side: sum_collectives(run) for run in runs.all}
     metrics = Metrics(runs, collectives, classes, comparison)
     declared = load_manifest(_RECIPE).metrics
     gates = parse_gates(options["gate"], declared)

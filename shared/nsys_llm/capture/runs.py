@@ -45,7 +45,7 @@ def members_of(profiles: Sequence[ProfileOutcome]) -> tuple[Member, ...]:
 def without_earlier_runs(result: MapResult) -> tuple[MapResult, tuple[ProfileOutcome, ...]]:
     """Return the outcomes of the newest run of each side, and those of earlier ones.
 
-    These say what they are, and hold no rank. The partial is left as it is.
+    These say what they are, and hold no rank. The facts are left as they are.
     """
     earlier: list[ProfileOutcome] = []
     for side in sorted({profile.side for profile in result.profiles}):

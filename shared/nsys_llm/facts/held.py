@@ -21,7 +21,7 @@ _NONE: Final = np.empty((0, 2), dtype=np.int64)
 HeldDevices = Mapping[tuple[RankKey, int], IntArray]
 
 
-def map_held(view: RankView) -> HeldDevices:
+def of(view: RankView) -> HeldDevices:
     """Return the spans of one rank's devices; none where it has no collectives."""
     trace = view.trace
     if not view.collectives or "api_calls" not in trace.tables:

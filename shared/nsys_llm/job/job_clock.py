@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.facts.lanes import RankLanes
 from nsys_llm.job.collectives.experts import waits_for_experts
-from nsys_llm.job.collectives.matched import MatchedCollectives, match_collectives
+from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.stages import Stages, find_stages
 from nsys_llm.job.communication_split import communication_spans
 from nsys_llm.numeric.clock_lines import own_times_ns
@@ -36,15 +35,9 @@ class JobClock:
     zero_ns: int
 
     @classmethod
-    def of(cls, lanes: RankLanes, ranks: Sequence[Rank], options: Mapping[str, Any]) -> JobClock:
-        """Align the clocks.
-
-        Args:
-            ranks: Those with GPU work, in order; one or more.
-            options: disable_alignment takes all times as those of one clock.
-        """
-        collectives = match_collectives(lanes, ranks, options)
-        return cls(collectives, cls(collectives, 0).common_ns(ranks[0], 0))
+    def of(cls, collectives: MatchedCollectives, first: Rank) -> JobClock:
+        """Align the clocks by the collectives of all ranks, of which `first` is the first."""
+        return cls(collectives, cls(collectives, 0).common_ns(first, 0))
 
     def common_ns(self, rank: Rank, at_ns: int) -> int:
         """Return an instant of a rank's profile on the clock of the job."""

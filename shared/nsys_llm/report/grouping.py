@@ -10,6 +10,7 @@ from typing import Final
 from nsys_llm.capture.identity import Member, group_names, groups_of
 from nsys_llm.capture.runs import members_of, with_ranks_twice, with_shared_gpus
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import RankKey
 
@@ -18,16 +19,16 @@ from nsys_llm.trace.identity import RankKey
 _MOSTLY: Final = 0.8
 
 
-def grouped(run: Run, matched: Run | None = None) -> Run:
+def grouped(run: Run, matched: MatchedCollectives | None) -> Run:
     """Return a run with the groups of its ranks; runs that are compared have none.
 
     Args:
-        matched: The same run as a recipe sees it that has matched collectives; None: this one.
+        matched: The collectives of all ranks, where a recipe has matched them.
     """
     if run.manifest.sided or run.group_names is not None:
         return run
     members = run.members or members_of(run.profiles)
-    met, unplaced = _met(run if matched is None else matched, members)
+    met, unplaced = _met(matched, members)
     groups = groups_of(members, met, unplaced)
     ranks = tuple(replace(rank, group=groups.get(rank.key, 0)) for rank in run.ranks)
     profiles = with_shared_gpus(with_ranks_twice(run.profiles, groups))
@@ -35,12 +36,13 @@ def grouped(run: Run, matched: Run | None = None) -> Run:
     return replace(run, profiles=profiles, ranks=ranks, group_names=names)
 
 
-def _met(run: Run, members: Sequence[Member]) -> tuple[list[set[RankKey]], set[RankKey]]:
+def _met(
+    matched: MatchedCollectives | None, members: Sequence[Member]
+) -> tuple[list[set[RankKey]], set[RankKey]]:
     """Return who has matched collectives together, and whose are mostly not surely matched.
 
     Where a recipe matches none, these are all who communicate.
     """
-    matched = run.partial.matched
     if matched is None:
         return [], {it.key for it in members if it.communicates}
     devices = matched.devices

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from nsys_llm.capture.identity import Member
 from nsys_llm.job.ranks.verdicts import RankVerdict
+from nsys_llm.known.job_facts import JobFacts
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank
@@ -25,11 +26,10 @@ class Run:
 
     Attributes:
         profiles: What became of each, sorted by path, then side.
+        facts: What is known of the ranks of each side; a side without a rank is not there.
         ranks: Those that were numbered, with GPU work or not: sides in order of name, each in
             order of number.
         left_out: What was typed and not read, a line each.
-        parts: Of a recipe that is made of others: their results, by name, each a
-            `nsys_llm.report.part.Part`, which has a run of its own.
         verdicts: What is told of each GPU beside its peers, where all of these tell it together.
         unread_n: Ranks that were numbered and that --ranks leaves out.
         group_names: What the groups of its ranks are called, empty where all are one; None before
@@ -37,13 +37,12 @@ class Run:
     """
 
     manifest: Manifest
-    analysis: Analysis[Any, Any]
+    analysis: Analysis[Any]
     options: Mapping[str, Any]
     profiles: tuple[ProfileOutcome, ...]
-    partial: Any
+    facts: Mapping[str, JobFacts]
     ranks: tuple[Rank, ...]
     left_out: tuple[str, ...] = ()
-    parts: Mapping[str, Any] = field(default_factory=dict)
     verdicts: Sequence[RankVerdict] | None = None
     unread_n: int = 0
     group_names: Mapping[int, str] | None = None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
 
-from nsys_llm.job.partial import Partial
+from nsys_llm.facts.phases.rank import RankPhases
+from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.ranks.judge import judged
 from nsys_llm.job.ranks.verdicts import EVIDENCE, RankVerdict
+from nsys_llm.known.job import Job, Met
+from nsys_llm.known.job_facts import JobFacts
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.options import chosen_recipes
 from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.grouping import grouped
 from nsys_llm.report.outputs import Cells, declared_frames
@@ -20,19 +25,63 @@ from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
 from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
-from nsys_llm.trace.wall import UNREAD_N, JobWalls, joined_details
+from nsys_llm.trace.rank_sets import COMPARED
+from nsys_llm.trace.wall import JobWalls, joined_details
 
 
-def run_tables(run: Run) -> dict[str, pd.DataFrame]:
-    """Return all tables of a run but its findings, which are made of these."""
-    run, recipes = grouped(prepared(run)), [part.run for part in run.parts.values()]
-    job = job_walls(run, recipes or [run])
+def job_of(run: Run, met: Met | None = None) -> Job:
+    """Return what was read of a run as its recipe sees it.
+
+    Args:
+        met: The collectives, which the recipes of an overview share; None: those of this run.
+    """
+    walls = [rank.wall for profile in run.profiles for rank in profile.ranks]
+    names = frozenset(name for wall in walls for name in wall.kernel_names)
+    if not run.manifest.sided:
+        return _job_of_side(run, "", names, met)
+    sides = sorted({*COMPARED, *(rank.key.side for rank in run.ranks)})
+    jobs = {side: _job_of_side(run.side(side), side, names) for side in sides}
+    return Job(JobFacts(), run.ranks, run.options, names, sides=jobs)
+
+
+def _job_of_side(run: Run, side: str, names: frozenset[str], met: Met | None = None) -> Job:
+    facts, mapped = run.facts.get(side, JobFacts()), working(run)
+    ranks = run.ranks if run.manifest.sided else mapped
+    met = met or Met(facts, mapped, run.options)
+    return Job.of(facts, run.analysis.needs, ranks, run.options, names, met)
+
+
+def working(run: Run) -> list[Rank]:
+    """Return the ranks with GPU work, in order."""
+    mapped = {rank.key for profile in run.profiles for rank in profile.ranks}
+    return [rank for rank in run.ranks if rank.key in mapped]
+
+
+def first_matched(jobs: Iterable[Job]) -> MatchedCollectives | None:
+    """Return the collectives of the first recipe that matches them; None where none does."""
+    return next((job.matched for job in jobs if job.matched is not None), None)
+
+
+def run_tables(
+    run: Run, jobs: Sequence[Job] | None = None, results: Any = None
+) -> dict[str, pd.DataFrame]:
+    """Return all tables of a run but its findings, which are made of these.
+
+    Args:
+        jobs: What the run knows, or each recipe of an overview; None: made here.
+        results: Of an overview: what its own tables are made of.
+    """
+    jobs = [job_of(run)] if jobs is None else jobs
+    matched = first_matched(jobs)
+    run = grouped(run, matched)
+    told = job_walls(run, jobs)
+    of_phases = {} if run.manifest.recipes else jobs[0].facts.phases.ranks
     rows = {
         "files": [*_file_rows(run), *_earlier_rows(run.earlier), *_absent_rows(run.absent)],
-        "coverage": _coverage_rows(run),
+        "coverage": _coverage_rows(run, of_phases),
         "capture": capture_rows((*run.profiles, *run.earlier), run.ranks),
         "wall": wall_rows(
-            *(run.ranks, job.walls, job.details, job.rules), run.options["unprofiled_step"]
+            *(run.ranks, told.walls, told.details, told.rules), run.options["unprofiled_step"]
         ),
     }
     # Which run a row is of, only recipes that compare runs say.
@@ -41,15 +90,18 @@ def run_tables(run: Run) -> dict[str, pd.DataFrame]:
         name: [{key: value for key, value in row.items() if key not in left_out} for row in some]
         for name, some in rows.items()
     }
+    verdicts = run.verdicts or ()
     if not run.manifest.sided:
-        verdicts = judged(job, run.partial.matched) if run.verdicts is None else run.verdicts
-        run = replace(run, partial=replace(run.partial, verdicts=verdicts))
-        there = {table.file for of in recipes or [run] for table in of.manifest.writes}
+        verdicts = judged(told, matched) if run.verdicts is None else run.verdicts
+        recipes = chosen_recipes(run.manifest, run.options) or [run.manifest.name]
+        there = {table.file for name in recipes for table in load_manifest(name).writes}
         tables["rank_verdicts"] = [
             {**vars(verdict), "evidence": _evidence(verdict, there)} for verdict in verdicts
         ]
-    kept = run.parts if run.manifest.recipes else run.partial
-    tables |= run.analysis.tabulate(kept, _working(run), run.options)
+    if results is None:
+        ranks = run.ranks if run.manifest.sided else working(run)
+        results = replace(jobs[0], ranks=ranks, verdicts=verdicts)
+    tables |= run.analysis.tabulate(results)
     return declared_frames(run.manifest, tables)
 
 
@@ -57,17 +109,6 @@ def _evidence(verdict: RankVerdict, there: Collection[str]) -> str | None:
     """Return the tables that hold the evidence of a verdict, of those that are there."""
     names = () if verdict.verdict is None else EVIDENCE[verdict.verdict]
     return ", ".join(name for name in names if name in there) or None
-
-
-def prepared(run: Run) -> Run:
-    """Return a run with what its tables share put into its partial, once."""
-    return replace(run, partial=run.partial.prepared(_working(run), run.options))
-
-
-def _working(run: Run) -> list[Rank]:
-    """Return the ranks with GPU work; of a recipe that compares, all."""
-    working = {rank.key for profile in run.profiles for rank in profile.ranks}
-    return [rank for rank in run.ranks if run.manifest.sided or rank.key in working]
 
 
 def _file_rows(run: Run) -> list[dict[str, Any]]:
@@ -149,7 +190,7 @@ def _absent_rows(absent: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
     return [{**row, "status": "absent", "reason": reason} for row in rows]
 
 
-def _coverage_rows(run: Run) -> list[dict[str, Any]]:
+def _coverage_rows(run: Run, of_phases: Mapping[RankKey, RankPhases]) -> list[dict[str, Any]]:
     by_key = {rank.key: rank for rank in run.ranks}
     rows = [
         {
@@ -160,28 +201,26 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
         }
         for profile in run.profiles
         for rank in profile.ranks
-        for row in _ranged(run.partial, rank)
+        for row in _ranged(rank, of_phases.get(rank.key))
     ]
     return sorted(rows, key=lambda row: (row["run"], row["rank"]))
 
 
-def _ranged(partial: Partial[Any], rank: RankOutcome) -> Sequence[CoverageRow]:
+def _ranged(rank: RankOutcome, phases: RankPhases | None) -> Sequence[CoverageRow]:
     """Return the rows of a rank, of NVTX ranges too where its recipe looks at them."""
-    missing = partial.missing_ranges(rank.key) if rank.coverage else None
-    if missing is None:
+    if not rank.coverage or phases is None:
         return rank.coverage
-    return [row.without_ranges(*missing.get(row.op, (0, 0))) for row in rank.coverage]
+    return [row.without_ranges(*phases.missing.get(row.op, (0, 0))) for row in rank.coverage]
 
 
-def job_walls(run: Run, recipes: Sequence[Run]) -> JobWalls:
-    """Return the wall splits of a run, with what recipes know of them that have read the same."""
+def job_walls(run: Run, jobs: Iterable[Job]) -> JobWalls:
+    """Return the wall splits of a run, with what its recipes know of them."""
     ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
     walls = {
         (key, wall.device_id): wall for key, rank in ranks.items() for wall in rank.wall.devices
     }
     names = {name for rank in ranks.values() for name in rank.wall.kernel_names}
     mapped = tuple(rank for rank in run.ranks if rank.key in ranks)
-    options = {**run.options, UNREAD_N: run.unread_n}
-    details = joined_details(of.partial.wall_details(walls, options) for of in recipes)
+    details = joined_details(job.wall_details(walls, unread=run.unread_n > 0) for job in jobs)
     rules = rules_for(names, run.options.get("engine", "auto"))
     return JobWalls(mapped, walls, details, rules)

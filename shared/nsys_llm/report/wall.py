@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.core.errors import ManifestError
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.unprofiled import COLUMN, class_shares
 from nsys_llm.taxonomy import wall_classes as classes
 from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.communication import is_fused
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.wall import DeviceWall, WallDetails, Walls
 
@@ -99,13 +97,3 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
         name: {None: ns} if ns or name in _ALWAYS else {} for name, ns in others.items()
     }
     return {classes.COMPUTE: compute or {None: 0}, **times}
-
-
-def idle_details(time_ns: IntArray) -> dict[str, dict[str, int]]:
-    """Return the idle time of a device by cause, as a recipe gives it to the table.
-
-    Args:
-        time_ns: Shape (causes,) or (causes, anything), the profiler's share among them.
-    """
-    sums = time_ns.reshape(len(CAUSE_NAMES), -1).sum(axis=1)[:IDLE_CAUSES_N].tolist()
-    return {classes.IDLE: {cause: ns for cause, ns in zip(CAUSE_NAMES, sums, strict=False) if ns}}

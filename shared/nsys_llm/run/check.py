@@ -55,7 +55,7 @@ def check(given: Mapping[str, Any], console: Console) -> RunOutcome:
         chunks = chunked(profiles, executor.workers_n)
         outcomes = executor.reduce(look, chunks, _joined, console.progress(len(profiles)).advance)
     joined = find_segments(outcomes).joined(outcomes)
-    newest, earlier = without_earlier_runs(MapResult(joined, None))
+    newest, earlier = without_earlier_runs(MapResult(joined, {}))
     ranks = number_sides(newest, {})
     outcomes = (*with_shared_gpus(with_ranks_twice(newest.profiles)), *earlier)
     for outcome in outcomes:

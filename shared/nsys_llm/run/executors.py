@@ -1,7 +1,7 @@
 """Ways to run one function over chunks of profiles and merge what comes back.
 
 Every executor gives the same result bit for bit: merging is associative and commutative, and
-partials hold integers and strings only.
+facts hold integers and strings only.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class DaskFutures(Executor):
 
         tasks = self._client.map(function, chunks, pure=False)
         sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
-        # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
+        # Whatever nobody names any more, the cluster forgets: a result goes once it is merged.
         mapped = as_completed(tasks)
         while len(tasks) > 1:
             pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]

@@ -117,7 +117,7 @@ def map_run(
         analysis=load_analysis(manifest.name),
         options={**options, **newest.options},
         profiles=result.profiles if keys is None else _only_ranks(result.profiles, keys),
-        partial=result.partial,
+        facts=result.facts,
         ranks=tuple(ranks),
         left_out=inputs.left_out,
         unread_n=unread_n,
@@ -143,7 +143,7 @@ class _Newest:
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
-    result: MapResult = field(default_factory=lambda: MapResult((), None))
+    result: MapResult = field(default_factory=lambda: MapResult((), {}))
     earlier: tuple[ProfileOutcome, ...] = ()
     segments: FoundSegments = field(default_factory=FoundSegments)
     is_decided: bool = False

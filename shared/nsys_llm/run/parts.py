@@ -15,7 +15,6 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.report.report import Report
 from nsys_llm.report.report_files import write_data, write_run
-from nsys_llm.report.run import Run
 from nsys_llm.report.run_record import REPORT_NAME
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
 from nsys_llm.trace.rank_sets import BASELINE
@@ -43,15 +42,16 @@ def with_verdict(report: Report, folder: Path) -> Report:
     )
 
 
-def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dict[str, str]:
+def write_parts(folder: Path, results: Part, code: ExitCode, console: Console) -> dict[str, str]:
     """Write a folder for each recipe; return these folders with their labels."""
     written: dict[str, str] = {}
-    parts: Mapping[str, Part] = run.parts
-    for name, part in parts.items():
+    for name, part in results.parts.items():
         place = folder / PARTS_FOLDER / name
         place.mkdir(parents=True)
         what = place, part.run, part.tables, part.report, code
-        _, files = write_run(*what, console) if run.options["notebooks"] else write_data(*what)
+        _, files = (
+            write_run(*what, console) if results.run.options["notebooks"] else write_data(*what)
+        )
         record = {
             "RecipeName": name,
             "DisplayName": part.run.manifest.title,

@@ -20,7 +20,6 @@ from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.steps import Steps
 from nsys_llm.facts.timeline.rank_timeline import rank_timeline, typical_and_worst
 from nsys_llm.job.job_clock import JobClock, collective_tracks, path_tracks
-from nsys_llm.job.partial import CommunicationPartial
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import timeline_reads
 from nsys_llm.numeric.clock_lines import ClockLine, own_times_ns
@@ -30,6 +29,7 @@ from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.segments import with_segments
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.part import Part
 from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, write_trace
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
@@ -65,16 +65,14 @@ class _Others:
     path: Sequence[Record]
 
     @classmethod
-    def of(cls, run: Run, tables: Mapping[str, pd.DataFrame], ranks: Sequence[Rank]) -> _Others:
+    def of(cls, results: Part, ranks: Sequence[Rank]) -> _Others:
         """Take it from a recipe that has it, or from those of an overview."""
-        runs = [(part.run, part.tables) for part in run.parts.values()] or [(run, tables)]
         # Paths are on the clock of their own recipe.
-        runs.sort(key=lambda part: "path" not in part[1])
-        for part_run, part_tables in runs:
-            kept = part_run.partial
-            if isinstance(kept, CommunicationPartial) and ranks:
-                path = records(part_tables["path"]) if "path" in part_tables else []
-                return cls(JobClock.of(kept.lanes, ranks, part_run.options), path)
+        parts = sorted(results.parts.values(), key=lambda part: "path" not in part.tables)
+        for part in parts or [results]:
+            if part.matched is not None and ranks:
+                path = records(part.tables["path"]) if "path" in part.tables else []
+                return cls(JobClock.of(part.matched, ranks[0]), path)
         return cls(None, ())
 
     def tracks(self, rank: Rank) -> list[Track]:
@@ -84,18 +82,13 @@ class _Others:
         return [*collective_tracks(self.clock, rank), *path_tracks(self.clock, rank, self.path)]
 
 
-def write_perfetto(
-    folder: Path,
-    run: Run,
-    tables: Mapping[str, pd.DataFrame],
-    findings: Sequence[Finding],
-    console: Console,
-) -> dict[str, str]:
+def write_perfetto(folder: Path, results: Part, console: Console) -> dict[str, str]:
     """Write the timeline of a run; return the file with its label."""
+    run, tables, findings = results.run, results.tables, results.report.findings
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     there = [rank for rank in run.ranks if rank.key in working]
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
-    others = _Others.of(run, tables, there)
+    others = _Others.of(results, there)
     timelines = _Timelines(run, shown, findings, others, rank_axes(others.clock, tables, shown))
     traced: list[TracedRank] = []
     failed: dict[str | None, None] = {}

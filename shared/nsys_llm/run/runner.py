@@ -22,7 +22,6 @@ from nsys_llm.report import drawing
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.report.building import finished
-from nsys_llm.report.composite import composed
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.report.report_files import write_run
@@ -83,7 +82,7 @@ def run_recipe(
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
         code = _exit_code(run, console, reported_side)
-        results = finished(composed(anonymous(run) if run.options["anonymize"] else run), kept)
+        results = finished(anonymous(run) if run.options["anonymize"] else run, kept)
         if manifest.metrics:
             code = gated(code, results.tables["gates"]["result"], options["gate_if"])
         if compares:
@@ -109,11 +108,11 @@ def _write(
     run, tables, report = results.run, results.tables, results.report
     with folder.writing():
         summary, written = write_run(folder.path, run, tables, report, code, console)
-        written |= write_parts(folder.path, run, code, console)
+        written |= write_parts(folder.path, results, code, console)
         if run.options["perfetto"]:
             from nsys_llm.run.perfetto import write_perfetto
 
-            written |= write_perfetto(folder.path, run, tables, report.findings, console)
+            written |= write_perfetto(folder.path, results, console)
     return summary, written
 
 

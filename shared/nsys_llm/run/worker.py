@@ -6,7 +6,7 @@ even `nsys_recipe`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +18,10 @@ from nsys_llm.facts.nvtx.phase_times import find_phase
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.finder import found_steps
 from nsys_llm.facts.wall.split import map_wall
+from nsys_llm.known.job_facts import JobFacts, facts_of
 from nsys_llm.manifest.declared import TableRead
-from nsys_llm.manifest.manifest import checked_reads, load_manifest, timeline_reads
+from nsys_llm.manifest.manifest import Manifest, checked_reads, load_manifest, timeline_reads
+from nsys_llm.manifest.options import chosen_recipes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import merged
 from nsys_llm.profile.capture import read_facts
@@ -27,7 +29,7 @@ from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.segments import with_segments
 from nsys_llm.profile.tables import Trace
-from nsys_llm.report.analysis import Analysis, load_analysis
+from nsys_llm.report.analysis import load_analysis
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
@@ -65,22 +67,29 @@ def map_profiles(
             found out only that they are there.
         keep: In the process that was started: is given each rank once it is mapped.
     """
-    analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
-    outcomes, partials = [], [analysis.partial()]
+    manifest = load_manifest(recipe)
+    needs, reads = needed_facts(manifest, options), manifest.reads
+    outcomes, facts = [], list[Mapping[str, JobFacts]]()
     for profile in profiles:
         with Boundary(profile) as boundary:
-            outcome, parts = _map_profile(profile, reads, analysis, options, only, keep)
+            outcome, of_ranks = _map_profile(profile, reads, needs, options, only, keep)
             outcomes.append(outcome)
-            partials += parts
+            facts += of_ranks
         if boundary.failure is not None:
             outcomes.append(boundary.failure)
-    return MapResult(_ordered(outcomes), merged(partials))
+    return MapResult(_ordered(outcomes), merged([{}, *facts]))
+
+
+def needed_facts(manifest: Manifest, options: Mapping[str, Any]) -> frozenset[str]:
+    """Return the kinds of facts that a recipe needs, or those that it is made of."""
+    recipes = chosen_recipes(manifest, options) if manifest.recipes else [manifest.name]
+    return frozenset(name for recipe in recipes for name in load_analysis(recipe).needs)
 
 
 def merge_results(parts: Sequence[MapResult]) -> MapResult:
     """Join results of distinct profiles. Associative and commutative."""
     profiles = _ordered(profile for part in parts for profile in part.profiles)
-    return MapResult(profiles, merged([part.partial for part in parts]))
+    return MapResult(profiles, merged([{}, *(part.facts for part in parts)]))
 
 
 def _ordered(profiles: Iterable[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
@@ -90,12 +99,12 @@ def _ordered(profiles: Iterable[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
 def _map_profile(
     profile: ProfileInput,
     reads: Sequence[TableRead],
-    analysis: Analysis[Any, Any],
+    needs: Collection[str],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
     keep: Callable[[RankView], None] | None,
-) -> tuple[ProfileOutcome, list[Any]]:
-    """Return what became of a profile, and a partial of each rank; its trace is kept no longer."""
+) -> tuple[ProfileOutcome, list[Mapping[str, JobFacts]]]:
+    """Return what became of a profile, and the facts of each rank; its trace is kept no longer."""
     tables = needed_tables(reads, options)
     if options.get("perfetto"):
         # It is read once more for that, and exported once.
@@ -115,8 +124,8 @@ def _map_profile(
     beside = options.get(BESIDE, {}).get(profile.path, ())
     users = [GpuUsers(trace, facts.gpu_of), *(_users(it, options) for it in beside)]
     others, lacking = others_work(users), dict[int, LostWork]()
-    ranks, partials = _map_ranks(
-        profile, trace, chosen, others, analysis, options, only, keep, lacking
+    ranks, known_of = _map_ranks(
+        profile, trace, chosen, others, needs, options, only, keep, lacking
     )
     refuse_broken(ranks, profile.label)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
@@ -136,7 +145,7 @@ def _map_profile(
         statements=profile_statements(trace, facts, lacking),
         recorded_ns=recorded_ns(trace),
     )
-    return outcome, partials
+    return outcome, known_of
 
 
 def _users(beside: tuple[str, int], options: Mapping[str, Any]) -> GpuUsers:
@@ -155,14 +164,15 @@ def _map_ranks(
     trace: Trace,
     processes: Sequence[int],
     others: Mapping[int, IntArray],
-    analysis: Analysis[Any, Any],
+    needs: Collection[str],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
     keep: Callable[[RankView], None] | None,
     lacking: dict[int, LostWork],
-) -> tuple[tuple[RankOutcome, ...], list[Any]]:
-    """Return what became of ranks, and their partials; what each lacks is put into `lacking`."""
-    ranks, partials, nothing = [], [], np.empty((0, 2), dtype=np.int64)
+) -> tuple[tuple[RankOutcome, ...], list[Mapping[str, JobFacts]]]:
+    """Return what became of ranks, and their facts; what each lacks is put into `lacking`."""
+    ranks, facts = [], list[Mapping[str, JobFacts]]()
+    nothing = np.empty((0, 2), dtype=np.int64)
     for global_pid in processes:
         key = RankKey(profile.path, global_pid, profile.side)
         if only is not None and key not in only:
@@ -173,8 +183,7 @@ def _map_ranks(
         )
         view = RankView(rank_trace, key, options, others.get(global_pid, nothing))
         lacking[global_pid] = view.unrecorded
-        partial = analysis.map_rank(view)
-        partials.append(partial)
+        facts.append({profile.side: facts_of(view, needs)})
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
         # Ranks are compared with each other where runs are not.
@@ -182,4 +191,4 @@ def _map_ranks(
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
         if keep is not None:
             keep(view)
-    return tuple(ranks), partials
+    return tuple(ranks), facts

@@ -1,8 +1,8 @@
-"""What became of each profile, what is to be known of it first, and the merged partial of all."""
+"""What became of each profile, what is to be known of it first, and the merged facts of all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,10 +89,11 @@ class MapResult:
 
     Attributes:
         profiles: Sorted by path, then side.
+        facts: What is known of the ranks of each side, `nsys_llm.known.job_facts.JobFacts`.
     """
 
     profiles: tuple[ProfileOutcome, ...]
-    partial: Any
+    facts: Mapping[str, Any]
 
 
 def refuse_broken(ranks: Sequence[RankOutcome], label: str) -> None:

@@ -31,8 +31,6 @@ def joined_details(every: Iterable[WallDetails]) -> WallDetails:
     return joined
 
 
-#: The option that says how many ranks were not read, for those who divide the classes.
-UNREAD_N: Final = "unread_n"
 #: Times that one device sends at most, so 800 kB.
 MOST_HIDDEN: Final = 50_000
 

@@ -17,9 +17,9 @@ from results import rows
 from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.facts.nccl import payloads
+from nsys_llm.facts.nccl import sizes as per_rank_sizes
 from nsys_llm.recipes.comm_stats.findings import answer as answer_texts
-from nsys_llm.recipes.comm_stats.per_rank import payloads
-from nsys_llm.recipes.comm_stats.per_rank import sizes as per_rank_sizes
 from nsys_llm.recipes.comm_stats.tables import sizes
 from nsys_llm.run.worker import load_analysis
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from quick_run import quick_run
+from quick_run import quick_part
 from trace_builder import TraceBuilder
-
-from nsys_llm.report.building import build_report
-from nsys_llm.report.run_findings import all_findings
-from nsys_llm.report.run_tables import run_tables
 
 pytestmark = pytest.mark.slow
 
@@ -17,9 +13,8 @@ MS = 1_000_000
 
 def overview(trace, folder):
     """Return the report of an overview, and those of its recipes."""
-    run = quick_run("llm_overview", trace.write_sqlite(folder / "rank0.sqlite"))
-    tables = run_tables(run)
-    return build_report(run, tables, all_findings(run, tables)), run.parts
+    part = quick_part("llm_overview", trace.write_sqlite(folder / "rank0.sqlite"))
+    return part.report, part.parts
 
 
 def loaded(*, named):

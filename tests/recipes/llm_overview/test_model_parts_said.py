@@ -7,7 +7,7 @@ import json
 import pytest
 from command_line import run
 from model_world import ModelWorld
-from quick_run import quick_run
+from quick_run import quick_part
 
 ATTENTION = "vllm/model_executor/models/llama.py:673"
 
@@ -25,7 +25,9 @@ def kernel_findings(folder, said=None, eager=False):
         notes = folder / "notes.json"
         notes.write_text(json.dumps(said(world.annotations())))
         words = ["--graph-annotations", str(notes)]
-    parts = quick_run("llm_overview", path, *words, "--only", "llm_hotspots,nvtx_phase_attribution")
+    parts = quick_part(
+        "llm_overview", path, *words, "--only", "llm_hotspots,nvtx_phase_attribution"
+    )
     return {made.rule: made for made in parts.parts["llm_hotspots"].report.findings}
 
 

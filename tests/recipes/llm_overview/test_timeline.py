@@ -17,6 +17,7 @@ from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.recipes.llm_overview.tables import views, whole_run
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.building import finished
+from nsys_llm.report.part import Results
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
 
@@ -27,15 +28,15 @@ STATES = ("work", "wait")
 def looked(*words):
     kept = KeptRanks(here=True)
     run = quick_run("llm_overview", *words, kept=kept)
-    tables = finished(run, kept).tables
-    return tables["timeline"], {**tables, **parts_of(run)}, run
+    part = finished(run, kept)
+    return part.tables["timeline"], {**part.tables, **parts_of(part)}, part
 
 
-def parts_of(run):
+def parts_of(part):
     return {
         f"{name}/{table}": frame
-        for name, part in run.parts.items()
-        for table, frame in part.tables.items()
+        for name, of_recipe in part.parts.items()
+        for table, frame in of_recipe.tables.items()
     }
 
 
@@ -175,7 +176,7 @@ def test_work_of_random_jobs_is_what_their_rows_say(tmp_path, seed):
 
 @pytest.mark.nightly
 def test_ranks_stand_where_they_truly_were(shown):
-    rows, _, run = shown
+    rows, _, part = shown
     shifts = {}
     for (view, rank), lane in rows[rows["part"].isin(STATES)].groupby(["view", "rank"]):
         (ahead_ns,) = set(lane["since_ns"] - lane["start_ns"])
@@ -183,8 +184,8 @@ def test_ranks_stand_where_they_truly_were(shown):
     assert len(shifts) == 2
     # Ranks leave a collective within 4 us.
     assert all(max(some) - min(some) < 4_000 for some in shifts.values())
-    clocks = job_clock(run.parts, list(run.ranks), run.options)
-    for rank in run.ranks:
+    clocks = job_clock(Results(part.parts, part.run.ranks, part.run.options))
+    for rank in part.run.ranks:
         for at_ns in (0, 10**6, 10**8, 10**11):
             assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from quick_run import quick_run
+from quick_run import quick_part
 from trace_builder import TraceBuilder
-
-from nsys_llm.report.building import build_report
-from nsys_llm.report.run_findings import all_findings
-from nsys_llm.report.run_tables import run_tables
 
 GEMM = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_TNT"
 UNKNOWN = "void acme::zigzag_blend_v7<float, (int)4>(T1 *, int)"
 
 
 def overview(path):
-    run = quick_run("llm_overview", path)
-    tables = run_tables(run)
-    return build_report(run, tables, all_findings(run, tables))
+    return quick_part("llm_overview", path).report
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ from quick_run import quick
 from trace_builder import TraceBuilder
 
 from nsys_llm.facts.nvtx.attributed_ops import METHODS, NO_RANGE
+from nsys_llm.facts.phases.attribution_coverage import PARTS
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import answer, caveats
 from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import findings as unpriced
-from nsys_llm.recipes.nvtx_phase_attribution.per_rank.attribution_coverage import PARTS
 from nsys_llm.report.prices.pricing import priced
 
 

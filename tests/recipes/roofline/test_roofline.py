@@ -8,16 +8,16 @@ import re
 import numpy as np
 import pytest
 from command_line import run
-from quick_run import quick, quick_run
+from quick_run import quick, quick_part
 from results import rows
 from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.facts.roofline.gemms import shape_of
 from nsys_llm.manifest.model_config import _Unknown as UnknownKey
 from nsys_llm.manifest.model_config import model_of, read_model
 from nsys_llm.recipes.roofline.analysis import ANALYSIS
 from nsys_llm.recipes.roofline.findings.answer import kernels_bound
-from nsys_llm.recipes.roofline.per_rank.gemms import shape_of
 from nsys_llm.recipes.roofline.tables.kernels import element_bytes, gemm_work, operand_type
 from nsys_llm.recipes.roofline.tables.step_work import (
     Batch,
@@ -29,8 +29,6 @@ from nsys_llm.recipes.roofline.tables.step_work import (
     stored_bytes,
     training_flops,
 )
-from nsys_llm.report.building import build_report
-from nsys_llm.report.run_tables import run_tables
 from nsys_llm.taxonomy.gpus import _peaks, gpu_peak
 
 #: HBM3 of an H100: 5,120 bits at 2,619 MHz, twice a cycle.
@@ -642,8 +640,8 @@ COMPUTE_PEAKS = ("--tp", "8", "--peak-bandwidth", "100000", "--peak-flops", "20"
 )
 def test_the_word_of_a_decode_is_what_its_roofline_says(words, word, tmp_path):
     asked = () if words is None else ("--model", config(tmp_path), *words)
-    run = quick_run("llm_overview", planted(tmp_path, 12), "--only", "roofline", *asked)
-    assert build_report(run, run_tables(run), []).wall[0].bound.word == word
+    part = quick_part("llm_overview", planted(tmp_path, 12), "--only", "roofline", *asked)
+    assert part.report.wall[0].bound.word == word
 
 
 def test_a_run_with_a_model_is_published(tmp_path):

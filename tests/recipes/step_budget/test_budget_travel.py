@@ -17,7 +17,7 @@ MOST_BYTES = 100
 
 def forests(folder, program):
     write_profiles(simulate(program), folder)
-    ranks = quick_run("step_budget", folder, *STEP).partial.ranks
+    ranks = quick_run("step_budget", folder, *STEP).facts[""].paths
     return [rank.forest for rank in ranks.values()]
 
 

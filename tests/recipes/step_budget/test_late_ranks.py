@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nsys_llm.critical_path.job.meetings import Job
-from nsys_llm.recipes.step_budget.per_rank.steps import COUNTED
+from nsys_llm.facts.steps.steps import COUNTED
 
 NOTHING = np.iinfo(np.int64).min
 

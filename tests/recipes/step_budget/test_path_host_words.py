@@ -14,8 +14,8 @@ from quick_run import quick
 from title_claims import check_title
 from trace_builder import TraceBuilder
 
-from nsys_llm import analyze
 from nsys_llm.report.records import records
+from nsys_llm.run.api import analyze
 
 
 def tables_of(program, folder):

@@ -10,8 +10,8 @@ import pytest
 from results import rows, tables_of
 from trace_builder import TraceBuilder
 
+from nsys_llm.facts.tails import kernels
 from nsys_llm.numeric.grouping import equals_before_n
-from nsys_llm.recipes.tail_stats.per_rank import kernels
 from nsys_llm.recipes.tail_stats.tables import medians
 
 RECIPE = "tail_stats"

@@ -1,4 +1,4 @@
-"""The partial: the top outliers over all ranks are those of all launches, whatever the order."""
+"""Merged facts: the top outliers over all ranks are those of all launches, whatever the order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.rank_view import RankView
+from nsys_llm.facts.tails import kernels as tails
+from nsys_llm.facts.tails.launches import CONFIG, CONFIG_AT
 from nsys_llm.numeric.stacking import merged
 from nsys_llm.profile.tables import Table
-from nsys_llm.recipes.tail_stats.analysis import ANALYSIS
-from nsys_llm.recipes.tail_stats.per_rank.launches import CONFIG, CONFIG_AT
 from nsys_llm.recipes.tail_stats.tables.medians import Medians
 from nsys_llm.recipes.tail_stats.tables.outliers import outlying
 from nsys_llm.trace.identity import RankKey
@@ -56,13 +56,13 @@ def rank_trace(launches):
 
 def mapped(index, launches, most):
     key = RankKey(f"/rank{index}", 0)
-    return ANALYSIS.map_rank(RankView(rank_trace(launches), key, {**OPTIONS, "top": most}))
+    return tails.of(RankView(rank_trace(launches), key, {**OPTIONS, "top": most}))
 
 
-def longest_outliers(partial, most):
-    """The first outliers of a partial: (rank, start, duration, excess in halves)."""
-    medians = Medians(partial.kernels)
-    outliers = outlying(partial.kernels.instances, medians)
+def longest_outliers(facts, most):
+    """The first outliers of merged facts: (rank, start, duration, excess in halves)."""
+    medians = Medians(facts)
+    outliers = outlying(facts.instances, medians)
     outliers = outliers.take(np.arange(min(len(outliers), most)))
     numbers = outliers.numbers
     return [

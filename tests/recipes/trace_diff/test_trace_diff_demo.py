@@ -8,7 +8,7 @@ from finding_numbers import checked
 from quick_run import quick
 from results import analyse, read_frames, read_report
 
-from nsys_llm.recipes.trace_diff import partials
+from nsys_llm.known import job
 from nsys_llm.testing.trace_bulk import base_name
 
 RECIPE = "trace_diff"
@@ -86,12 +86,12 @@ def test_with_steps_that_tell_no_tokens_other_sizes_are_other_work(demo, words, 
 
 @pytest.mark.nightly
 def test_collectives_are_matched_once_a_run(demo, monkeypatch):
-    match, calls = partials.match_collectives, []
+    match, calls = job.match_collectives, []
 
     def counting(*words):
         calls.append(words)
         return match(*words)
 
-    monkeypatch.setattr(partials, "match_collectives", counting)
+    monkeypatch.setattr(job, "match_collectives", counting)
     quick(RECIPE, f"--baseline={demo.baseline[0].parent}", *demo.after)
     assert len(calls) == 2

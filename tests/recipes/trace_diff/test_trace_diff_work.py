@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nsys_llm.recipes.trace_diff.per_rank.step_works import Work, named_numbers, step_works
+from nsys_llm.facts.compared.step_works import Work, named_numbers, step_works
 from nsys_llm.recipes.trace_diff.tables.chosen_steps import inter_token_ns
 from nsys_llm.recipes.trace_diff.tables.equal_work import equal_cells
 from nsys_llm.recipes.trace_diff.tables.step_splits import RunSteps

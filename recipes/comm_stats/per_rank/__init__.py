@@ -1,1 +1,0 @@
-"""What is taken from each rank, before ranks are merged."""

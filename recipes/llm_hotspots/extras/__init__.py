@@ -1,1 +1,0 @@
-"""What few captures record, or an option asks for: of each topic, a rank's part and its tables."""

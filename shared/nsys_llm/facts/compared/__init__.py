@@ -1,0 +1,1 @@
+"""Sums of runs that are compared."""

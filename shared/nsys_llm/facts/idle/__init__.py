@@ -1,0 +1,1 @@
+"""Idle time of one rank, or of many."""

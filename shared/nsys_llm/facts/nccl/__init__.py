@@ -1,0 +1,1 @@
+"""NCCL's calls of one rank."""

@@ -1,0 +1,1 @@
+"""Kernels, copies, calls and launches of one rank, or of many."""

@@ -1,0 +1,1 @@
+"""Phases, NVTX ranges and steps of one rank, or of many."""

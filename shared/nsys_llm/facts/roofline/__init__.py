@@ -1,0 +1,1 @@
+"""What one rank is held against its GPU by."""

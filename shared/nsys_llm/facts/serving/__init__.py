@@ -1,0 +1,1 @@
+"""Batches and steps of a serving rank."""

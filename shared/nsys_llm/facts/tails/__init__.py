@@ -1,0 +1,1 @@
+"""Durations of kernels by launch configuration."""
