@@ -11,11 +11,11 @@ from machine.simulation import simulate
 
 from nsys_llm.facts import rank_view
 from nsys_llm.facts.rank_view import RankView
-from nsys_llm.known.job_facts import facts_of
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
+from nsys_llm.reduced.job_facts import facts_of
 from nsys_llm.run.worker import needed_facts
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.selection import gpu_processes, select_rank

@@ -12,10 +12,10 @@ import pytest
 from trace_builder import TraceBuilder
 
 from nsys_llm.facts.operations import rank as operations
-from nsys_llm.known import job_facts
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import ProfileInput, expand_inputs
+from nsys_llm.reduced import job_facts
 from nsys_llm.run.cli import main
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_metadata import global_tid

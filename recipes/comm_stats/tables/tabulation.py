@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsys_llm.known.job import Job
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.outputs import Cells
 
 from .axes import with_axes

@@ -11,10 +11,10 @@ import numpy as np
 from nsys_llm.facts.device.idle_split import BUCKET_EDGES_NS, BUCKETS, GapSums
 from nsys_llm.facts.idle.devices import DeviceIdle, IdleTimes
 from nsys_llm.facts.idle.rank import RankIdle
-from nsys_llm.known.job import Job
 from nsys_llm.numeric.distributions import interpolate
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.stacking import stacked
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.columns import (
     Columns,
     of_rank,

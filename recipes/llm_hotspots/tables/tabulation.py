@@ -14,11 +14,11 @@ from nsys_llm.facts.operations.fusions import FusionRow
 from nsys_llm.facts.operations.kernels import KernelRows, SourceRows
 from nsys_llm.facts.operations.overheads import OverheadRow
 from nsys_llm.facts.operations.rank import DeviceTimes, OperationFacts, RankRows
-from nsys_llm.known.job import Job
 from nsys_llm.numeric.distributions import Moments
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.columns import (
     Columns,
     percent,

@@ -6,7 +6,7 @@ from typing import Any
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells, declared_rows
-from nsys_llm.report.part import PARTS_FOLDER, Part, Results
+from nsys_llm.report.part import PARTS_FOLDER, OverviewParts, Part
 from nsys_llm.report.records import grouped
 from nsys_llm.report.screen import Screen
 from nsys_llm.report.unprofiled import step_share
@@ -17,7 +17,7 @@ from .views import gpus_of
 from .when import when_rows, when_step_rows
 
 
-def tabulate(results: Results) -> dict[str, Cells]:
+def tabulate(results: OverviewParts) -> dict[str, Cells]:
     """Return all tables; `timeline`, which needs all others, is empty yet."""
     parts, ranks = results.parts, results.ranks
     groups = grouped_findings(parts)

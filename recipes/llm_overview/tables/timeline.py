@@ -16,7 +16,7 @@ from nsys_llm.job.job_clock import JobClock
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import intersect_intervals
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.report.part import Results
+from nsys_llm.report.part import OverviewParts
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import rules_for
 from nsys_llm.trace.identity import RankKey
@@ -65,7 +65,7 @@ class _Figures:
     lost: Collection[Lost]
 
 
-def timeline(results: Results, tables: Tables, kept: KeptRanks) -> dict[str, pd.DataFrame]:
+def timeline(results: OverviewParts, tables: Tables, kept: KeptRanks) -> dict[str, pd.DataFrame]:
     """Return the table `timeline`: by view, states of each lane, then paths and findings."""
     parts, ranks, rows = results.parts, results.ranks, list[dict[str, Any]]()
     if gpus := gpus_of(records(tables["ranks"]), ranks):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nsys_llm.job.collectives.matched import match_collectives
 from nsys_llm.job.job_clock import JobClock
-from nsys_llm.report.part import Part, Results
+from nsys_llm.report.part import OverviewParts, Part
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.trace.identity import Rank
 from nsys_llm.view.text import format_ns
@@ -121,7 +121,7 @@ def chosen_gpus(
     return [gpus[place] for place in sorted({*wanted, *spread})]
 
 
-def job_clock(results: Results) -> JobClock:
+def job_clock(results: OverviewParts) -> JobClock:
     """Align the clocks by the collectives of a recipe that needs them, best by the steps' own."""
     parts = sorted(results.parts, key=lambda name: name == _STEPS)
     known = [met for name in parts if (met := results.parts[name].matched) is not None]

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.known.job import Job
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import MIXED, Classification, rules_for
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from nsys_llm.facts.phases.attribution_coverage import PARTS
 from nsys_llm.facts.phases.rank import RangeCounts
-from nsys_llm.known.job import Job
 from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.report.outputs import Cells
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsys_llm.job.collectives.matched import match_collectives
-from nsys_llm.known.job import Job
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.outputs import Cells
 
 from .kernels import category_rows, gemm_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_llm.known.job import Job
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.columns import of_rank
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.phase_maps import OF_BATCHES

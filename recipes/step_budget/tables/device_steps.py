@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.critical_path.job.meetings import Job, Meetings
+from nsys_llm.critical_path.job.meetings import Meetings, TimedSteps
 from nsys_llm.critical_path.path import classes
 from nsys_llm.critical_path.rank.rank import BudgetRows, DeviceBudget, RankBudget
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
@@ -45,7 +45,9 @@ class DividedSteps:
         return np.flatnonzero([mark == COUNTED for mark in self.mark])
 
 
-def device_steps(rows: BudgetRows, meetings: Meetings, job: Job | None) -> list[DividedSteps]:
+def device_steps(
+    rows: BudgetRows, meetings: Meetings, job: TimedSteps | None
+) -> list[DividedSteps]:
     """Return the steps of every device of every rank, in order."""
     steps = []
     for place, (rank, budget) in enumerate(rows):
@@ -58,7 +60,7 @@ def device_steps(rows: BudgetRows, meetings: Meetings, job: Job | None) -> list[
     return steps
 
 
-def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
+def device_columns(steps: list[DividedSteps], job: TimedSteps | None) -> Columns:
     """Return the table device_steps; `job` has the steps of the job, None where there are none."""
     sizes = [len(step.mark) for step in steps]
     edges = [step.device.edge_ns for step in steps]
@@ -83,7 +85,7 @@ def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
     }
 
 
-def _of_job(steps: list[DividedSteps], sizes: list[int], job: Job | None) -> Any:
+def _of_job(steps: list[DividedSteps], sizes: list[int], job: TimedSteps | None) -> Any:
     """Return the step of the job that each step of a device is; null where it is none."""
     numbers = []
     for device, n in zip(steps, sizes, strict=True):
@@ -96,7 +98,7 @@ def _of_job(steps: list[DividedSteps], sizes: list[int], job: Job | None) -> Any
 
 
 def _marks(
-    place: int, budget: RankBudget, device: DeviceBudget, job: Job | None
+    place: int, budget: RankBudget, device: DeviceBudget, job: TimedSteps | None
 ) -> tuple[str, ...]:
     marks = np.array(budget.mark, dtype=object)
     if job is not None:

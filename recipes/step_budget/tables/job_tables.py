@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.critical_path.job.meetings import Job
+from nsys_llm.critical_path.job.meetings import TimedSteps
 from nsys_llm.critical_path.job.sums import Charged
 from nsys_llm.critical_path.job.walk import NO_RANK, JobWalk
 from nsys_llm.critical_path.path.blocks import HOST, Charge
@@ -36,7 +36,7 @@ class JobPaths:
     """
 
     rows: BudgetRows
-    job: Job
+    job: TimedSteps
     walks: Sequence[JobWalk]
     charged: Charged
     zero_ns: int
@@ -74,7 +74,7 @@ def job_columns(paths: JobPaths) -> Columns:
     }
 
 
-def _places(rows: BudgetRows, job: Job, there: Any) -> tuple[Any, Any]:
+def _places(rows: BudgetRows, job: TimedSteps, there: Any) -> tuple[Any, Any]:
     ranks, devices = [], []
     for place, index, known in zip(
         job.end_rank.tolist(), job.end_device.tolist(), there.tolist(), strict=True

@@ -7,14 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Job as JobSteps
-from nsys_llm.critical_path.job.meetings import Meetings, job_steps, meet
+from nsys_llm.critical_path.job.meetings import Meetings, TimedSteps, job_steps, meet
 from nsys_llm.critical_path.job.sums import add_up
 from nsys_llm.critical_path.job.walk import follow_job, step_walks
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.critical_path.rank.rank import BudgetRows
 from nsys_llm.job.ranks.verdicts import RankVerdict
-from nsys_llm.known.job import Job
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import Cells
 
@@ -54,7 +53,7 @@ def tabulate(job: Job) -> dict[str, Cells]:
 def _of_job(
     rows: BudgetRows,
     meetings: Meetings,
-    job: JobSteps | None,
+    job: TimedSteps | None,
     verdicts: Sequence[RankVerdict],
     options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], str | None]:

@@ -9,8 +9,8 @@ from nsys_llm.facts.held import HeldDevices
 from nsys_llm.facts.tails.kernels import KernelTails
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.profiler import delays_ns
-from nsys_llm.known.job import Job
 from nsys_llm.numeric.grouping import joined
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 

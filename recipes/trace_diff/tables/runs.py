@@ -17,12 +17,12 @@ from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.job.collectives.profiler import delays_ns, profiler_waits_ns, without_profiler
 from nsys_llm.job.collectives.waits import member_waits
-from nsys_llm.known.job import Job
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import positions, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import twice_medians
+from nsys_llm.reduced.job import Job
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import COMPARED
 

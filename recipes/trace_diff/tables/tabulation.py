@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.known.job import Job
 from nsys_llm.manifest.gates import parse_gates
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.reduced.job import Job
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import rules_for
 

@@ -26,10 +26,10 @@ class Analysis(Generic[Asked]):
     All functions are called once, in the process that was started.
 
     Attributes:
-        needs: The kinds of facts that workers compute for it, see `nsys_llm.known.job_facts`; one
+        needs: The kinds of facts that workers compute for it, see `nsys_llm.reduced.job_facts`; one
             that is made of other recipes needs what these need.
         tabulate: Makes the recipe's own tables, by their names in its manifest, of all ranks
-            (`nsys_llm.known.job.Job`); one that is made of other recipes, of their results.
+            (`nsys_llm.reduced.job.Job`); one that is made of other recipes, of their results.
         findings: What stands out in the tables, in no order.
         answer: The recipe's question answered in two sentences, from its tables and `findings`.
         caveats: What to know before reading the recipe's numbers, as prose.

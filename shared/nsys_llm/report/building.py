@@ -12,10 +12,10 @@ import pandas as pd
 
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.job.ranks.judge import judged
-from nsys_llm.known.job import Job, Met
-from nsys_llm.known.job_facts import JobFacts
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import chosen_recipes
+from nsys_llm.reduced.job import Job, Met
+from nsys_llm.reduced.job_facts import JobFacts
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.capture_summary import (
     capture_caveats,
@@ -26,7 +26,7 @@ from nsys_llm.report.capture_summary import (
 from nsys_llm.report.findings import UNRECORDED_WORK, Finding, ordered
 from nsys_llm.report.grouping import grouped
 from nsys_llm.report.model_parts import with_parts
-from nsys_llm.report.part import Part, Results
+from nsys_llm.report.part import OverviewParts, Part
 from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.records import Tables
 from nsys_llm.report.report import Report
@@ -72,7 +72,7 @@ def _overview(run: Run, kept: KeptRanks | None) -> Part:
     run = replace(run, verdicts=judged(job_walls(run, jobs.values()), matched))
     runs = {name: _beside_others(part, run) for name, part in runs.items()}
     parts = _parts(runs, jobs)
-    results = Results(parts, working(run), run.options)
+    results = OverviewParts(parts, working(run), run.options)
     tables = run_tables(run, [*jobs.values()], results)
     if kept is not None and (timeline := run.analysis.timeline) is not None:
         tables |= timeline(results, tables, kept)

@@ -35,7 +35,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Results:
+class OverviewParts:
     """What the own tables of an overview are made of.
 
     Attributes:

@@ -9,8 +9,8 @@ from typing import Any
 
 from nsys_llm.capture.identity import Member
 from nsys_llm.job.ranks.verdicts import RankVerdict
-from nsys_llm.known.job_facts import JobFacts
 from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.reduced.job_facts import JobFacts
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome

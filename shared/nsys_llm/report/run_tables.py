@@ -12,10 +12,10 @@ from nsys_llm.facts.phases.rank import RankPhases
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.ranks.judge import judged
 from nsys_llm.job.ranks.verdicts import EVIDENCE, RankVerdict
-from nsys_llm.known.job import Job, Met
-from nsys_llm.known.job_facts import JobFacts
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import chosen_recipes
+from nsys_llm.reduced.job import Job, Met
+from nsys_llm.reduced.job_facts import JobFacts
 from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.grouping import grouped
 from nsys_llm.report.outputs import Cells, declared_frames

@@ -18,7 +18,6 @@ from nsys_llm.facts.nvtx.phase_times import find_phase
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.finder import found_steps
 from nsys_llm.facts.wall.split import map_wall
-from nsys_llm.known.job_facts import JobFacts, facts_of
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import Manifest, checked_reads, load_manifest, timeline_reads
 from nsys_llm.manifest.options import chosen_recipes
@@ -29,6 +28,7 @@ from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.segments import with_segments
 from nsys_llm.profile.tables import Trace
+from nsys_llm.reduced.job_facts import JobFacts, facts_of
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.trace.filters import Finders

@@ -89,7 +89,7 @@ class MapResult:
 
     Attributes:
         profiles: Sorted by path, then side.
-        facts: What is known of the ranks of each side, `nsys_llm.known.job_facts.JobFacts`.
+        facts: What is known of the ranks of each side, `nsys_llm.reduced.job_facts.JobFacts`.
     """
 
     profiles: tuple[ProfileOutcome, ...]

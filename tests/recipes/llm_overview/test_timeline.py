@@ -17,7 +17,7 @@ from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.recipes.llm_overview.tables import views, whole_run
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.building import finished
-from nsys_llm.report.part import Results
+from nsys_llm.report.part import OverviewParts
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
 
@@ -184,7 +184,7 @@ def test_ranks_stand_where_they_truly_were(shown):
     assert len(shifts) == 2
     # Ranks leave a collective within 4 us.
     assert all(max(some) - min(some) < 4_000 for some in shifts.values())
-    clocks = job_clock(Results(part.parts, part.run.ranks, part.run.options))
+    clocks = job_clock(OverviewParts(part.parts, part.run.ranks, part.run.options))
     for rank in part.run.ranks:
         for at_ns in (0, 10**6, 10**8, 10**11):
             assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1

@@ -9,10 +9,9 @@ import pytest
 from judgement import job_plants
 from machine import simulate, write_profiles
 from machine.program import Program
-from quick_run import quick_run
+from quick_run import quick
 
 from nsys_llm.recipes.step_budget.findings.on_path import findings
-from nsys_llm.report.run_tables import run_tables
 
 
 def tables_of(folder, recipe, hosts, *options):
@@ -22,7 +21,7 @@ def tables_of(folder, recipe, hosts, *options):
     ranks = [replace(rank, host=host, clock_error_ns=0) for rank, host in pairs]
     ranks[1] = replace(ranks[1], clock_error_ns=0 if len(set(hosts)) == 1 else 400_000)
     write_profiles(simulate(Program(tuple(ranks))), folder)
-    return run_tables(quick_run(recipe, folder, *options))
+    return quick(recipe, folder, *options)
 
 
 def test_of_machines_apart_steps_are_joined_by_position_and_nothing_is_certain(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.critical_path.job.meetings import Job
+from nsys_llm.critical_path.job.meetings import TimedSteps
 from nsys_llm.facts.steps.steps import COUNTED
 
 NOTHING = np.iinfo(np.int64).min
@@ -16,7 +16,7 @@ def job_of(step, edge_ns):
     one_each = np.zeros(steps_n, dtype=np.int64)
     marks = (COUNTED,) * steps_n
     edges = np.array(edge_ns, dtype=np.int64)
-    return Job(edges, np.array(step), marks, one_each, one_each, one_each)
+    return TimedSteps(edges, np.array(step), marks, one_each, one_each, one_each)
 
 
 @pytest.mark.parametrize("without_n", range(6))

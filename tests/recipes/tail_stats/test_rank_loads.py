@@ -145,7 +145,7 @@ def test_engines_that_never_meet_are_compared_by_their_batches(grids, tmp_path):
     titles, verdicts = told("serving_steps", folder)
     assert titles["less_work"] == "Rank 2 has less to do: 16 requests a step, the others 48"
     assert titles["slow_gpu"] == (
-        "Rank 3's GPU is slow: compute 12.0 % longer for as many requests (48)"
+        "Rank 3's GPU is slow: compute 12.0 % longer at the same batch size (48 requests)"
     )
     span_ns = quick("serving_steps", folder)["wall"].groupby("rank")["span_ns"].max()
     assert verdicts.loc[3, "about_ns"] / span_ns[3] == pytest.approx(0.12 / 1.12, rel=0.03)

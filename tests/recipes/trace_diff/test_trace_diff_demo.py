@@ -8,7 +8,7 @@ from finding_numbers import checked
 from quick_run import quick
 from results import analyse, read_frames, read_report
 
-from nsys_llm.known import job
+from nsys_llm.reduced import job
 from nsys_llm.testing.trace_bulk import base_name
 
 RECIPE = "trace_diff"

@@ -175,7 +175,7 @@ def _arrivals(
 
 
 @dataclass(frozen=True)
-class Job:
+class TimedSteps:
     """The steps of the job, on the common clock; arrays of shape (steps,) unless said otherwise.
 
     Attributes:
@@ -209,7 +209,7 @@ class Job:
         return np.take_along_axis(known_ns, middle[None], axis=0)[0]
 
 
-def job_steps(rows: RankRows, meetings: Meetings) -> tuple[Job | None, str | None]:
+def job_steps(rows: RankRows, meetings: Meetings) -> tuple[TimedSteps | None, str | None]:
     """Return the steps of the job, of several groups of the largest, or why there are none."""
     own = [place for place, (rank, _) in enumerate(rows) if not rank.group]
     kind = common_step({place: rows[place][1].step for place in own})
@@ -248,7 +248,7 @@ def _offsets(
     return offsets, None
 
 
-def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
+def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> TimedSteps:
     steps_n = step.shape[1]
     end_ns = np.full(steps_n, np.iinfo(np.int64).min)
     rank_of, device_of = np.full((2, steps_n), -1, dtype=np.int64)
@@ -267,7 +267,7 @@ def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
     edge_ns = np.maximum.accumulate(np.concatenate(([min(begins)], end_ns)))
     ranks_n = (step >= 0).sum(axis=0)
     marks = _marks(rows, step, edge_ns, ranks_n)
-    return Job(edge_ns, step, marks, ranks_n, rank_of, device_of)
+    return TimedSteps(edge_ns, step, marks, ranks_n, rank_of, device_of)
 
 
 def _marks(rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Job, Meetings, RankRows
+from nsys_llm.critical_path.job.meetings import Meetings, RankRows, TimedSteps
 from nsys_llm.critical_path.path import classes
 from nsys_llm.critical_path.path.ops import Bools
 from nsys_llm.critical_path.replay.condensed import DOUBT, USUAL
@@ -141,7 +141,7 @@ class JobReplays:
 
     Attributes:
         names: Of the columns: "" for the run as it was, `USUAL`, then changes.
-        edge_ns: Shape (steps + 1, columns), as `Job.edge_ns`.
+        edge_ns: Shape (steps + 1, columns), as `TimedSteps.edge_ns`.
         ns: Shape (edges, columns).
         at_ns: Shape (nodes, columns).
         last: Shape (steps, columns), the node with which each step ends.
@@ -156,7 +156,7 @@ class JobReplays:
 
 
 def replays(
-    rows: RankRows, meetings: Meetings, job: Job, changes: Sequence[ReplayChange]
+    rows: RankRows, meetings: Meetings, job: TimedSteps, changes: Sequence[ReplayChange]
 ) -> JobReplays | str:
     """Replay the job; return why that is not possible where it is not."""
     reasons = {budget.replay.reason for _, budget in rows if budget.replay.reason}
@@ -236,7 +236,7 @@ def _jitter(late_ns: IntArray, met: IntArray, step: IntArray) -> IntArray:
 def _edges(
     rows: RankRows,
     meetings: Meetings,
-    job: Job,
+    job: TimedSteps,
     graph: JobGraph,
     at_ns: IntArray,
     late: Mapping[int, Sequence[int]],

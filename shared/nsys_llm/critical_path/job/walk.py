@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Job, Meetings, RankRows
+from nsys_llm.critical_path.job.meetings import Meetings, RankRows, TimedSteps
 from nsys_llm.critical_path.path.blocks import Charge, unrecorded
 from nsys_llm.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
 from nsys_llm.critical_path.path.forest import PathForest
@@ -100,7 +100,7 @@ class RankSegments:
         return cls(forest, bottom_ns, bottom_ns.data, top, forest.next.data, met.data, seen)
 
 
-def step_walks(job: Job) -> list[JobWalk]:
+def step_walks(job: TimedSteps) -> list[JobWalk]:
     """Return the walk of every step, and last the one over all steps that count."""
     walks = []
     ends, begins = job.edge_ns[1:].tolist(), job.edge_ns[:-1].tolist()
@@ -112,7 +112,7 @@ def step_walks(job: Job) -> list[JobWalk]:
     return walks
 
 
-def _walk(job: Job, k: int, begin: int, end: int) -> JobWalk:
+def _walk(job: TimedSteps, k: int, begin: int, end: int) -> JobWalk:
     rank = int(job.end_rank[k])
     if job.edge_ns[k + 1] == job.edge_ns[k]:
         return JobWalk(-1, -1, -1, end, begin)

@@ -1,7 +1,7 @@
 """What workers compute of each rank, and send: kinds of facts, of which a recipe names its needs.
 
 A kind reduces one rank to integers and strings, so that ranks merge to the same bits in any order
-(`nsys_llm.numeric.merging`). Each is computed once a rank, however many recipes need it.
+(`nsys_llm.numeric.stacking`). Each is computed once a rank, however many recipes need it.
 """
 
 from __future__ import annotations

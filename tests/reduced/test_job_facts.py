@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from machine import random_program, simulate, write_profiles
 
 from nsys_llm.facts.rank_view import RankView
-from nsys_llm.known.job_facts import KINDS, JobFacts, facts_of
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.numeric.stacking import merged
 from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
+from nsys_llm.reduced.job_facts import KINDS, JobFacts, facts_of
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.run.worker import needed_facts
 from nsys_llm.trace.identity import RankKey

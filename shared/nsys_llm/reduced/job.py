@@ -10,8 +10,8 @@ from typing import Any
 from nsys_llm.job.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.job.communication_split import communication_details
 from nsys_llm.job.ranks.verdicts import RankVerdict
-from nsys_llm.known.job_facts import JobFacts
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.reduced.job_facts import JobFacts
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.trace.identity import Rank
