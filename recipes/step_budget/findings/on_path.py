@@ -20,7 +20,7 @@ from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
-from nsys_llm.trace.steps import CUDA_CALL
+from nsys_llm.trace.host_part import CUDA_CALL
 from nsys_llm.view.text import quoted, ranks_words
 
 from ..tables.tabulation import CLOCKS_APART

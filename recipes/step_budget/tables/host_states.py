@@ -14,7 +14,7 @@ from nsys_llm.critical_path.path.classes import (
     PROFILER,
 )
 from nsys_llm.report.records import percent
-from nsys_llm.trace.steps import CUDA_CALL, UNKNOWN
+from nsys_llm.trace.host_part import CUDA_CALL, UNKNOWN
 
 from .job_tables import JobPaths
 

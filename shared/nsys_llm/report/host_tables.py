@@ -14,8 +14,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.capture import NO_KERNEL
 from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
 from nsys_llm.taxonomy.host_modules import KERNEL
-from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.steps import (
+from nsys_llm.trace.host_part import (
     SAMPLED,
     STEP,
     Exposure,
@@ -24,6 +23,7 @@ from nsys_llm.trace.steps import (
     HostState,
     Where,
 )
+from nsys_llm.trace.identity import Rank, RankKey
 
 #: What is missing of the samples that there should be.
 NOT_SAMPLED: Final = "not_sampled"

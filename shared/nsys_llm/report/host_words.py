@@ -19,7 +19,7 @@ from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.host_modules import UNRESOLVED
-from nsys_llm.trace import steps as host
+from nsys_llm.trace import host_part as host
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 #: With fewer of the samples that there should be, shares say nothing; ours.

@@ -21,8 +21,8 @@ from nsys_llm.report.host_words import Waited, host_case, host_sentence
 from nsys_llm.report.outputs import declared_frames
 from nsys_llm.report.records import records
 from nsys_llm.taxonomy.categories import load_rules
+from nsys_llm.trace.host_part import HostModule, HostPart, HostState
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.steps import HostModule, HostPart, HostState
 
 US = 1_000
 PYTHON = "/usr/bin/python3.12"

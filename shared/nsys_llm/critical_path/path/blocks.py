@@ -47,9 +47,9 @@ from nsys_llm.taxonomy.idle_causes import MODULE_LOAD
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.host_part import OS_CALL
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
-from nsys_llm.trace.steps import OS_CALL
 
 _COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "domain_id", "global_tid")
 _MOST_NAMES: Final = 256

@@ -27,8 +27,8 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.host_modules import collects_garbage, module_class
 from nsys_llm.taxonomy.idle_causes import AFTER_LAST, CAUSE_NAMES, NO_API, QUEUED, UNRESOLVED
+from nsys_llm.trace.host_part import SAMPLED, HostModule, HostPart, HostState, Where
 from nsys_llm.trace.rank_trace import RankTrace
-from nsys_llm.trace.steps import SAMPLED, HostModule, HostPart, HostState, Where
 
 #: Gaps that are named after these were exposed to no thread: most, where a host runs ahead.
 _HIDDEN: Final = (QUEUED, NO_API, AFTER_LAST, UNRESOLVED)

@@ -14,7 +14,7 @@ from nsys_llm.numeric.grouping import split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.taxonomy.step_names import is_warmup, range_key
-from nsys_llm.trace.steps import OUTSIDE, STEP, WARMUP
+from nsys_llm.trace.host_part import OUTSIDE, STEP, WARMUP
 
 PARTS: Final = (STEP, WARMUP, OUTSIDE)
 _STEP, _WARMUP, _OUTSIDE = range(len(PARTS))

@@ -34,9 +34,7 @@ from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import AWAY, HOST_NO_CUDA, PROFILER_OVERHEAD
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.ranges import PUSH_POP
-from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
-from nsys_llm.trace.steps import (
+from nsys_llm.trace.host_part import (
     CUDA_CALL,
     INTERPRETER_LOCK,
     OFF_CORE,
@@ -44,6 +42,8 @@ from nsys_llm.trace.steps import (
     RUNNING,
     UNKNOWN,
 )
+from nsys_llm.trace.ranges import PUSH_POP
+from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
 
 #: What a thread does in no call.
 DOING: Final = (UNKNOWN, OFF_CORE, RUNNING)

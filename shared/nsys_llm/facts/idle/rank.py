@@ -14,8 +14,8 @@ from nsys_llm.facts.idle.gap_rows import GapRow, top_gaps
 from nsys_llm.facts.idle.patterns import RankPatterns, map_patterns
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.numeric.by_key import ByKey
+from nsys_llm.trace.host_part import HostPart
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.steps import HostPart
 
 
 @dataclass(frozen=True)
