@@ -15,6 +15,7 @@ from nsys_llm.run.executors import Inline
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+SOURCES = [file for top in ("shared", "recipes") for file in (ROOT / top).rglob("*.py")]
 
 
 def test_the_same_as_code_is_a_run(rank_set, tmp_path):
@@ -37,9 +38,18 @@ def test_the_same_as_code_is_a_run(rank_set, tmp_path):
 
 
 def test_every_name_on_the_page_is_in_the_code():
-    files = [file for top in ("shared", "recipes") for file in (ROOT / top).rglob("*.py")]
-    words = {word for file in files for word in re.findall(r"\w+", file.read_text("utf-8"))}
-    words |= {part for file in files for part in file.parts}
+    words = {word for file in SOURCES for word in re.findall(r"\w+", file.read_text("utf-8"))}
+    words |= {part for file in SOURCES for part in file.parts}
     names = set(re.findall(r"`([A-Za-z]\w+)(?:\(\))?`", PAGE))
     assert len(names) > 30
     assert sorted(names - words) == []
+
+
+def test_every_module_that_pages_or_sources_name_is_there():
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "install.py"]
+    there = [str(file) for file in (*SOURCES, *(ROOT / "tests").rglob("*.py"), *pages)]
+    texts = [file.read_text("utf-8") for file in (*SOURCES, *pages)]
+    names = {name for text in texts for name in re.findall(r"`((?:\w+/)*\w+\.py)`", text)}
+    assert len(names) > 60
+    lacking = [name for name in names if not any(file.endswith(f"/{name}") for file in there)]
+    assert sorted(lacking) == []

@@ -3,7 +3,7 @@
 In this order, the first that there is: the ranges that --step names; the kernels that --step-kernel
 names; the ranges that an engine writes around a step; ranges that repeat and hold half of the
 launched GPU time; a framework's numbered ranges; ranges of a warm-up, or in one, that repeat; those
-that repeat and hold half of the launched GPU time beside a load (`wall/load.py`); the same of
+that repeat and hold half of the launched GPU time beside a load (`load_spans`); the same of
 start/end ranges; replays of CUDA graphs; the period of the kernels' names. Else there is no step.
 What is called a step is decided before any filter. Ranges are checked against the kernels that they
 launch (`series.py`).

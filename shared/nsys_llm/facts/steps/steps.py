@@ -74,7 +74,7 @@ class StepSpans:
 
 @dataclass(frozen=True)
 class Beside:
-    """What steps launched that is no part of them; see `other_pace.py`.
+    """What steps launched that is no part of them; see `beside.py`.
 
     Attributes:
         window_ns: Median time from a step's begin to the end of its work on its own stream.
