@@ -1,4 +1,4 @@
-"""Tables of idle_gaps out of the merged partial."""
+"""Tables of idle_gaps of merged facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of llm_hotspots out of the merged partial."""
+"""Tables of llm_hotspots of merged facts."""
 
 from __future__ import annotations
 

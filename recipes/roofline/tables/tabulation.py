@@ -1,4 +1,4 @@
-"""Tables of roofline out of the merged partial."""
+"""Tables of roofline of merged facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of step_budget out of the merged partial."""
+"""Tables of step_budget of merged facts."""
 
 from __future__ import annotations
 
