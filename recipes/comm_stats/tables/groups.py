@@ -107,7 +107,8 @@ class CommGroup:
     Attributes:
         rows: Which of its collectives, by the numbers of its sequences in
             `MatchedCollectives.sequences`.
-        comm: Id of its communicator; None where it is not known, like the axis of parallelism.
+        comm: Id of its communicator; None where it is not known.
+        axis: Of parallelism, likewise.
     """
 
     number: int

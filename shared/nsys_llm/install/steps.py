@@ -29,7 +29,11 @@ _LIBRARY = "profile/sqlite/_leaf"
 
 
 def checkout_version(root: Path) -> str:
-    """Return the version of this package, as it stands in a checkout."""
+    """Return the version of this package, as it stands in a checkout.
+
+    Raises:
+        UsageError: It does not say one.
+    """
     match = re.search(
         r'__version__.*= "(.+)"', (root / "shared" / "nsys_llm" / "__init__.py").read_text("utf-8")
     )

@@ -49,6 +49,7 @@ class Gate:
     """One gate.
 
     Attributes:
+        argument: What stands in brackets; None for a metric without.
         limit: How much greater the metric may be: in percent if `relative`, else in its own unit.
         relative: Whether the limit is a share of the baseline's value.
         falls: Whether it may be so much smaller, and not greater.

@@ -61,7 +61,11 @@ class Manifest:
     recipes: tuple[str, ...] = ()
 
     def table(self, file: str) -> TableWrite:
-        """Return one written table by name."""
+        """Return one written table by name.
+
+        Raises:
+            ManifestError: The recipe has no such table.
+        """
         for table in self.writes:
             if table.file == file:
                 return table

@@ -66,6 +66,7 @@ class ModelConfig:
         expert_bytes: Of one of routed experts.
         kv_bytes: Of a key's or value's number, without --kv-dtype.
         compute: Type whose peak the products reach, as in data sheets.
+        experts: None for a dense model.
     """
 
     reason: str | None

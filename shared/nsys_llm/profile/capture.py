@@ -76,10 +76,14 @@ class CaptureFacts:
         secret_variables: Names of variables that look like secrets, of the launched command and
             of every other process whose environment the profile stores.
         environments_n: Environments of processes among the profile's strings.
+        session: Id of the profiling session.
         sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
+        paranoid_level: Linux' kernel.perf_event_paranoid.
         pid_namespace: In which process ids are unique, as the machine calls it.
+        duration_ns: Length of the session.
         gpu_of: Process id and CUDA device id -> the GPU, or slice of one: its uuid, else where it
             sits in which machine. Only what the profile says: a device id alone is no GPU.
+        max_connections: CUDA_DEVICE_MAX_CONNECTIONS of the launched command.
         unknown_tables: What is there in a form not known, see the function of that name.
     """
 

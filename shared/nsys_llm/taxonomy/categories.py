@@ -133,7 +133,11 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 @cache
 def load_rules(engine: str) -> RuleSet:
-    """Return the effective rules of an engine."""
+    """Return the effective rules of an engine.
+
+    Raises:
+        UsageError: There is no such engine.
+    """
     if engine not in ENGINES:
         raise UsageError(
             f"'{engine}' is not an engine with rules; use one of {', '.join(ENGINES)}."

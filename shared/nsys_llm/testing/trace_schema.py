@@ -84,7 +84,11 @@ class ExportSchema:
     @classmethod
     @cache
     def load(cls, version: str) -> ExportSchema:
-        """Return the tables of a schema version."""
+        """Return the tables of a schema version.
+
+        Raises:
+            UsageError: It is none of those that can be written.
+        """
         facts = data_file("export_schema", "profile")
         if version not in facts["versions"]:
             known = ", ".join(facts["versions"])

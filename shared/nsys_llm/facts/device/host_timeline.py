@@ -184,6 +184,7 @@ class HostTimeline:
 
     Attributes:
         cause: Shape (calls,), the cause that time in each call has.
+        graph_launch: Shape (calls,), which launch CUDA graphs.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
         away: By cause when nobody knows of idle time, or nothing was to do: likewise, disjoint.
         driver: What the driver did, none of it in these.
