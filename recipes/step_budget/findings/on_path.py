@@ -204,8 +204,8 @@ def _host_time(
         once: Whether one step has nearly all of it: all times are then of the run, not of a step.
 
     Returns:
-        Fields of the templates; and their numbers: `path_ns`, all of it a step, `most_ns`, the part
-        in the place with most of it, and `shown_ns`, that of the two which the title has.
+        Fields of the templates; and their numbers: `path_ns`, all of it, `most_ns`, the part in the
+        place with most, `shown_ns`, what the title begins with, and the parts that it names then.
     """
     states, column = tables["host_states"], "time_ns" if behind is None else "idle_ns"
     states = states if behind is None else states[states["behind"] == behind]
@@ -214,29 +214,26 @@ def _host_time(
     where |= {} if behind is None else {"behind": behind}
     counted = claim(tables, "steps_n", "host_states", "steps_n", "cell")
     steps, times = (None, counted.value) if once else (counted, 1)
-    of = partial(claim, tables)
-    path = of("path_ns", "host_states", column, "sum", steps, **where)
+
+    def of(name: str, **more: Any) -> Evidence:
+        return claim(tables, name, "host_states", column, "sum", steps, **where, **more)
+
     rows = Waited(records(states[states["rank"].isin(ranks)]), (), tuple(where.items()))
     chosen, *others = _places(rows, column)
     (*_, key), (*_, name) = chosen.keys(), chosen.values()
-    most = of("most_ns", "host_states", column, "sum", steps, **where, **chosen)
+    path, most = of("path_ns"), of("most_ns", **chosen)
     there = reduce(lambda some, column: some.where(column, chosen[column]), chosen, rows)
-    said = there.said if key == "range" else ""
-    place = rows.where_words(name)
+    place, said = rows.where_words(name), there.said if key == "range" else ""
     fields: dict[str, Any] = {"whose": _whose(tables, ranks, late, behind), "place": place + said}
     fields |= {"part_ns": None, "part_where": "", "next_ns": None, "next_where": ""}
     limit_ns = 0.5 * max(path.value, times * (gain_ns or 0.0))
     if most.value < limit_ns:
         fields |= {"where": " on the critical path", "host_advice": advice_on(call=behind)}
         return fields, (path, most, replace(path, name="shown_ns"), *there.evidence)
-    shown, state, function = replace(most, name="shown_ns"), *there.doing[:2]
-    fields["where"] = place + said
-    if said and function is not None:  # named in the title if it holds half by itself
-        doing = {**chosen, "state": state, "detail": function}
-        inner = of("shown_ns", "host_states", column, "sum", steps, **where, **doing)
-        is_named = inner.value >= limit_ns
-        shown = inner if is_named else shown
-        fields["where"] = f" in {quoted(function)}{place}" if is_named else place
+    shown, fields["where"] = replace(most, name="shown_ns"), place + said
+    if said and there.doing[1] is not None:
+        inner = of("shown_ns", **chosen, state=there.doing[0], detail=there.doing[1])
+        shown, fields["where"] = _titled(shown, inner, place, limit_ns)
     call = name if key == "detail" else behind
     fields["host_advice"] = there.advice or advice_on(range=name, call=call)
     evidence = [path, most, *there.evidence]
@@ -245,13 +242,18 @@ def _host_time(
     fields |= {"part_where": fields["where"], "where": ""}
     del fields["part_ns"]
     evidence += [replace(path, name="shown_ns"), replace(shown, name="part_ns")]
-    if others:
-        beside = of("next_ns", "host_states", column, "sum", steps, **where, **others[0])
-        if beside.value >= _WORTH_NAMING * path.value:
-            evidence.append(beside)
-            del fields["next_ns"]
-            fields["next_where"] = rows.where_words([*others[0].values()][-1])
+    if others and (beside := of("next_ns", **others[0])).value >= _WORTH_NAMING * path.value:
+        evidence.append(beside)
+        del fields["next_ns"]
+        fields["next_where"] = rows.where_words([*others[0].values()][-1])
     return fields, tuple(evidence)
+
+
+def _titled(shown: Evidence, inner: Evidence, place: str, limit_ns: float) -> tuple[Evidence, str]:
+    """Return what a title has of a place: a function that holds half by itself, or all of it."""
+    if inner.value < limit_ns:
+        return shown, place
+    return inner, f" in {quoted(dict(inner.where)['detail'])}{place}"
 
 
 def _ranks(times_ns: Mapping[Any, int], late: int | None) -> tuple[int, ...]:
