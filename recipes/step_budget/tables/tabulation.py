@@ -1,4 +1,4 @@
-"""Tables of step_budget out of the merged partial."""
+"""Makes the tables of step_budget of all ranks, once."""
 
 from __future__ import annotations
 
