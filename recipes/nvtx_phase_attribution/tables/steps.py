@@ -1,4 +1,4 @@
-"""The tables of steps, of merged facts."""
+"""The tables of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of roofline of merged facts."""
+"""Makes the tables of roofline of all ranks, once."""
 
 from __future__ import annotations
 
