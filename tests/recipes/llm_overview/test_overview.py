@@ -29,9 +29,8 @@ def demo(shared_runs):
 
 
 @pytest.fixture(scope="module")
-def result(demo, tmp_path_factory):
-    out = tmp_path_factory.mktemp("overview") / "out"
-    return analyse(out, demo / "after", recipe="llm_overview")
+def result(shared_runs):
+    return shared_runs.run("demo", "llm_overview")[1]
 
 
 #: What a recipe by itself may price otherwise: it knows less of the ranks.
@@ -49,7 +48,7 @@ def without_figures(text):
 def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(
     demo, result, recipe, tmp_path
 ):
-    single = analyse(tmp_path / "single", demo / "after", recipe=recipe)
+    single = analyse(tmp_path / "single", demo / "baseline", recipe=recipe)
     alone, part = read_results(single), read_results(result / "parts" / recipe)
     findings, its_findings = (some.pop("findings").to_pylist() for some in (alone, part))
     verdicts, its_verdicts = (
