@@ -32,6 +32,10 @@ _WHICH: Final = ("change", "name")
 #: A rank is named if it has so much of the time; ours.
 _LEAST_SHARE: Final = 0.6
 _NO_CUDA: Final = CLASS_NAMES[HOST_NO_CUDA]
+#: Share of some time from which a place in it stands for all of it; ours.
+_NEARLY_ALL: Final = 0.9
+#: Share of some time from which a second place in it is named; ours.
+_WORTH_NAMING: Final = 0.2
 #: Rules of classes of time on the path.
 _PATH_RULES: Final = {"transfer": "path_transfer", "copy": "path_copies"}
 
@@ -213,13 +217,14 @@ def _host_time(
     of = partial(claim, tables)
     path = of("path_ns", "host_states", column, "sum", steps, **where)
     rows = Waited(records(states[states["rank"].isin(ranks)]), (), tuple(where.items()))
-    chosen = _largest(rows, column)
+    chosen, *others = _places(rows, column)
     (*_, key), (*_, name) = chosen.keys(), chosen.values()
     most = of("most_ns", "host_states", column, "sum", steps, **where, **chosen)
     there = reduce(lambda some, column: some.where(column, chosen[column]), chosen, rows)
     said = there.said if key == "range" else ""
     place = rows.where_words(name)
     fields: dict[str, Any] = {"whose": _whose(tables, ranks, late, behind), "place": place + said}
+    fields |= {"part_ns": None, "part_where": "", "next_ns": None, "next_where": ""}
     limit_ns = 0.5 * max(path.value, times * (gain_ns or 0.0))
     if most.value < limit_ns:
         fields |= {"where": " on the critical path", "host_advice": advice_on(call=behind)}
@@ -234,7 +239,19 @@ def _host_time(
         fields["where"] = f" in {quoted(function)}{place}" if is_named else place
     call = name if key == "detail" else behind
     fields["host_advice"] = there.advice or advice_on(range=name, call=call)
-    return fields, (path, most, shown, *there.evidence)
+    evidence = [path, most, *there.evidence]
+    if shown.value >= _NEARLY_ALL * path.value:
+        return fields, (*evidence, shown)
+    fields |= {"part_where": fields["where"], "where": ""}
+    del fields["part_ns"]
+    evidence += [replace(path, name="shown_ns"), replace(shown, name="part_ns")]
+    if others:
+        beside = of("next_ns", "host_states", column, "sum", steps, **where, **others[0])
+        if beside.value >= _WORTH_NAMING * path.value:
+            evidence.append(beside)
+            del fields["next_ns"]
+            fields["next_where"] = rows.where_words([*others[0].values()][-1])
+    return fields, tuple(evidence)
 
 
 def _ranks(times_ns: Mapping[Any, int], late: int | None) -> tuple[int, ...]:
@@ -254,16 +271,22 @@ def _whose(tables: Tables, ranks: tuple[int, ...], late: int | None, behind: str
     return f"Hosts of {ranks_words(ranks)}"
 
 
-def _largest(rows: Waited, column: str) -> dict[str, str | None]:
-    """Return what chooses the rows of the range or call with most of some time, its name last."""
-    sums = Counter[tuple[str, str | None]]({("range", None): 0})
+def _places(rows: Waited, column: str) -> list[dict[str, str | None]]:
+    """Return what chooses the rows of each range or call, the one with most time first.
+
+    The name stands last. Without any, the time outside all ranges is the only one.
+    """
+    sums = Counter[tuple[str, str | None]]()
     for row in rows.states:
         key = "range" if row["cause"] == _NO_CUDA else "detail"
         # The way to the GPU, and the profiler, are no place.
         if key == "range" or row["detail"] is not None:
             sums[key, row[key]] += row[column]
-    (key, name), _ = max(sums.items(), key=lambda item: (item[1], str(item[0])))
-    return {**({"cause": _NO_CUDA} if key == "range" else {"state": CUDA_CALL}), key: name}
+    places = sorted(sums, key=lambda place: (sums[place], str(place)), reverse=True)
+    return [
+        {**({"cause": _NO_CUDA} if key == "range" else {"state": CUDA_CALL}), key: name}
+        for key, name in places or [("range", None)]
+    ]
 
 
 def _of_class(budget: Budget, name: str, cause: Cause, change: Change) -> list[Finding]:

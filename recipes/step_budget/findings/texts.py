@@ -110,7 +110,8 @@ RULES: Final = rules_by_id(
     ),
     _path_rule(
         "path_host",
-        title="{whose}: {shown_ns}{each}{where}",
+        title="{whose}: {shown_ns}{each}{where}"
+        "[, {part_ns} of it{part_where}][, {next_ns}{next_where}]",
         details="{shown_ns}{each} of the critical path. Its host time is {path_ns}{each}, "
         "{most_ns} of it{place}. Host causes leave GPU {device_id} of rank {rank} idle for "
         "{host_idle_ns}.",
@@ -127,7 +128,8 @@ RULES: Final = rules_by_id(
     _path_rule(
         "path_waits",
         scope="api",
-        title="{whose} after {name:quoted}: {shown_ns}{each}{where}",
+        title="{whose} after {name:quoted}: {shown_ns}{each}{where}"
+        "[, {part_ns} of it{part_where}][, {next_ns}{next_where}]",
         details="{shown_ns}{each} of the critical path. The host time after this wait is "
         "{path_ns}{each}, {most_ns} of it{place}; {worst_ns} in the worst {unit}.",
         recommendation="[{host_advice} ]Wait later, or not at all: the launches after this wait "

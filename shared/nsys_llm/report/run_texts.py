@@ -42,7 +42,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "silent_work": Kind(limits=True, follows="this process is left out of all numbers"),
     "lost_work": Kind(limits=True, follows="what looks idle there may be none"),
     "unawaited_work": Kind(limits=False, follows="this process is left out of all numbers"),
-    "broken_times": Kind(limits=True, follows="these operations are left out"),
+    "broken_times": Kind(limits=True, follows="sums and counts lack them"),
     "whole_graphs": Kind(limits=True, follows="the kernels in them are not seen"),
     "unknown_table": Kind(limits=True, follows="its contents are left out"),
     "page_migrations": Kind(limits=False, follows="no call launches them"),
@@ -142,8 +142,7 @@ RULES: Final = rules_by_id(
         title="{count_n} of {of_n} GPU operations have no usable times and are left out",
         details=f"{{names}}: {BROKEN_ROWS}.",
         threshold="a row of GPU work is left out for its times",
-        recommendation="Sums and counts lack these operations. Record again, with a newer Nsight "
-        "Systems if possible.",
+        recommendation="Record again, with a newer Nsight Systems if possible.",
     ),
     _rule(
         id="whole_graphs",

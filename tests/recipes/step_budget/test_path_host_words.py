@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from judgement.truth import planted
@@ -127,7 +128,9 @@ def test_a_ranks_host_has_its_own_part_of_the_path_alone(tmp_path):
 def test_hosts_that_share_the_path_are_all_named_the_largest_first(tmp_path):
     (title,) = titles(in_turn(60_000, 65_000), tmp_path, "path_host")
     assert title.startswith("Hosts of ranks 1 and 0: ")
-    assert 120 < number_of(title) < 130
+    assert title.endswith(" us of it in `prepare`")
+    whole, part = number_of(title), float(title.split(", ")[1].split(" us of it")[0])
+    assert 120 < part < 130 < whole < 150
 
 
 @pytest.mark.parametrize("data_ns", [13_000, 60_000])
@@ -146,8 +149,24 @@ def test_each_wait_has_the_place_behind_it_and_its_own_number(tmp_path, data_ns)
         assert set(behind["range"].dropna()) <= {name, "ProfilerStep##"}
         place_ns = behind.loc[behind["range"] == name, "idle_ns"].sum() / n
         is_named = place_ns >= 0.5 * row["path_ns"]
-        assert (f"{place_ns / 1000:.1f} us a step in `{name}`" in found[wait]) == is_named
-        assert is_named or found[wait].endswith(" a step on the critical path")
+        shown = f": {row['path_ns'] / 1000:.1f} us a step"
+        words = f"{shown}, {place_ns / 1000:.1f} us of it in `{name}`"
+        assert (
+            words in found[wait]
+            if is_named
+            else found[wait].endswith(f"{shown} on the critical path")
+        )
+
+
+def test_two_places_that_share_what_follows_a_wait_are_both_named(tmp_path):
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        return [Sync("stream"), *in_range(make, "update", 60_000), *in_range(make, "plan", 40_000)]
+
+    tables = tables_of(ranked(1, 6, body, 0), tmp_path)
+    title = tables["findings"].set_index("rule")["title"]["path_waits"]
+    assert re.search(
+        r": [\d.]+ us a step, [\d.]+ us of it in `update`, [\d.]+ us in `plan`$", title
+    )
 
 
 @pytest.mark.parametrize(("data_us", "said"), [(10, "outside all ranges"), (320, "in `data`")])
@@ -162,4 +181,5 @@ def test_a_range_that_holds_little_is_not_said_beside_all_of_the_gain(tmp_path, 
     findings = quick("step_budget", trace.write_sqlite(tmp_path / "a.sqlite"))["findings"]
     shown = findings[findings["rule"].isin(["path_host", "path_waits"])]
     assert len(shown) == 2
-    assert shown["title"].str.endswith(said).all()
+    assert shown["title"].str.contains(said).all()
+    assert shown["title"].str.contains("in `data`").eq(data_us == 320).all()
