@@ -29,8 +29,9 @@ def demo(shared_runs):
 
 
 @pytest.fixture(scope="module")
-def result(shared_runs):
-    return shared_runs.run("demo", "llm_overview")[1]
+def result(demo, tmp_path_factory):
+    out = tmp_path_factory.mktemp("overview") / "out"
+    return analyse(out, demo / "after", recipe="llm_overview")
 
 
 #: What a recipe by itself may price otherwise: it knows less of the ranks.
@@ -48,7 +49,7 @@ def without_figures(text):
 def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(
     demo, result, recipe, tmp_path
 ):
-    single = analyse(tmp_path / "single", demo / "baseline", recipe=recipe)
+    single = analyse(tmp_path / "single", demo / "after", recipe=recipe)
     alone, part = read_results(single), read_results(result / "parts" / recipe)
     findings, its_findings = (some.pop("findings").to_pylist() for some in (alone, part))
     verdicts, its_verdicts = (
@@ -71,7 +72,8 @@ def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(
 
 
 @pytest.mark.slow
-def test_nsight_systems_lists_tables_by_their_titles_and_recipes_by_their_folders(result):
+def test_nsight_systems_lists_tables_by_their_titles_and_recipes_by_their_folders(shared_runs):
+    _, result = shared_runs.run("demo", "llm_overview")
     outputs = record_of(result)["Outputs"]
     assert outputs["opportunities.parquet"] == "What to fix"
     assert {f"parts/{recipe}" for recipe in PARTS} == {
