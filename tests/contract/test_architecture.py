@@ -43,3 +43,11 @@ def test_every_name_on_the_page_is_in_the_code():
     names = set(re.findall(r"`([A-Za-z]\w+)(?:\(\))?`", PAGE))
     assert len(names) > 30
     assert sorted(names - words) == []
+
+
+def test_every_module_on_the_page_is_there():
+    places = ("*.py", "shared/**/*.py", "recipes/**/*.py", "tests/**/*.py")
+    files = [f"/{file.relative_to(ROOT)}" for place in places for file in ROOT.glob(place)]
+    named = set(re.findall(r"`([\w/]+\.py)`", PAGE))
+    assert len(named) > 80
+    assert [name for name in sorted(named) if not any(f.endswith(f"/{name}") for f in files)] == []

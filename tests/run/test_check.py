@@ -37,6 +37,17 @@ def test_what_limits_it_is_said_with_its_count(tmp_path, capsys):
     assert "3 of 13 GPU operations have no usable times and are left out" in shown
 
 
+def test_of_a_profile_that_cannot_be_read_nothing_is_claimed(tmp_path, capsys):
+    capture(tmp_path / "rank0.sqlite")
+    whole = (tmp_path / "rank0.sqlite").read_bytes()
+    (tmp_path / "rank1.sqlite").write_bytes(whole[: len(whole) // 2])
+    for paths, expected in ([tmp_path], 3), ([tmp_path / "rank1.sqlite"], 2):
+        code, shown, errors = checked(capsys, *paths)
+        assert code == expected
+        assert "rank1.sqlite: truncated" in errors
+        assert "no missing work" not in shown
+
+
 def test_graphs_traced_as_a_whole_are_said(tmp_path, capsys):
     trace = TraceBuilder()
     trace.graph_launch([("gemm", 2 * MS, 3 * MS)], launch=(MS, MS + 9_000), mode="graph")

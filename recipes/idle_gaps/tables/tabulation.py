@@ -1,4 +1,4 @@
-"""Tables of idle_gaps out of the merged partial."""
+"""Makes the tables of idle_gaps of all ranks, once."""
 
 from __future__ import annotations
 

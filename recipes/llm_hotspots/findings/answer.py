@@ -82,7 +82,9 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     idle_pct = shares.get(IDLE, 0.0)
     said = f"no finding here would gain {format_percent(LEAST_PCT)}"
     if rows:
-        said = f"first of the findings here: {rows[0]['title']} ({price_words(price_of(rows[0]))})"
+        # No table here says what a step is: of an overview it may be a layer.
+        price = price_of({**rows[0], "gain_step_ns": None})
+        said = f"first of the findings here: {rows[0]['title']} ({price_words(price)})"
     if idle_pct >= max(shares.values()):
         return f"Look at the idle time first ({_CAUSES}); {said}."
     more = f"; idle time is more than that ({_CAUSES})"

@@ -1,4 +1,4 @@
-"""Tables of llm_hotspots out of the merged partial."""
+"""Makes the tables of llm_hotspots of all ranks, once."""
 
 from __future__ import annotations
 

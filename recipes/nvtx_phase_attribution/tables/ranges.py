@@ -1,4 +1,4 @@
-"""The tables of ranges, by name and by path, made out of the merged partial."""
+"""The tables of ranges, by name and by path."""
 
 from __future__ import annotations
 

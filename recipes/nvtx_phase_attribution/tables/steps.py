@@ -1,4 +1,4 @@
-"""The tables of steps, made out of the merged partial."""
+"""The tables of steps."""
 
 from __future__ import annotations
 

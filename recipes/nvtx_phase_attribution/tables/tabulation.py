@@ -1,4 +1,4 @@
-"""Tables of nvtx_phase_attribution of merged facts."""
+"""Makes the tables of nvtx_phase_attribution of all ranks, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of roofline out of the merged partial."""
+"""Makes the tables of roofline of all ranks, once."""
 
 from __future__ import annotations
 

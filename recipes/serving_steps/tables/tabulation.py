@@ -1,4 +1,4 @@
-"""Tables of serving_steps of merged facts."""
+"""Makes the tables of serving_steps of all ranks, once."""
 
 from __future__ import annotations
 

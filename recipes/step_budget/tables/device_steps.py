@@ -10,7 +10,7 @@ import numpy as np
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.critical_path.job.meetings import Meetings, TimedSteps
 from nsys_llm.critical_path.path import classes
-from nsys_llm.critical_path.rank.rank import BudgetRows, DeviceBudget, RankBudget
+from nsys_llm.critical_path.rank.rank import DevicePaths, RankPaths, RankRows
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -34,7 +34,7 @@ class DividedSteps:
 
     place: int
     rank: Rank
-    device: DeviceBudget
+    device: DevicePaths
     mark: tuple[str, ...]
     time_ns: IntArray
     certain_ns: IntArray
@@ -45,9 +45,7 @@ class DividedSteps:
         return np.flatnonzero([mark == COUNTED for mark in self.mark])
 
 
-def device_steps(
-    rows: BudgetRows, meetings: Meetings, job: TimedSteps | None
-) -> list[DividedSteps]:
+def device_steps(rows: RankRows, meetings: Meetings, job: TimedSteps | None) -> list[DividedSteps]:
     """Return the steps of every device of every rank, in order."""
     steps = []
     for place, (rank, budget) in enumerate(rows):
@@ -98,7 +96,7 @@ def _of_job(steps: list[DividedSteps], sizes: list[int], job: TimedSteps | None)
 
 
 def _marks(
-    place: int, budget: RankBudget, device: DeviceBudget, job: TimedSteps | None
+    place: int, budget: RankPaths, device: DevicePaths, job: TimedSteps | None
 ) -> tuple[str, ...]:
     marks = np.array(budget.mark, dtype=object)
     if job is not None:
@@ -110,7 +108,7 @@ def _marks(
 
 
 def _divided(
-    place: int, budget: RankBudget, device: DeviceBudget, meetings: Meetings
+    place: int, budget: RankPaths, device: DevicePaths, meetings: Meetings
 ) -> tuple[IntArray, IntArray]:
     """Return time by step and class, and the certain part, of matched communication in parts."""
     time_ns, certain_ns = device.charges.time_ns.copy(), device.charges.certain_ns.copy()

@@ -14,7 +14,7 @@ from nsys_llm.critical_path.job.sums import Charged
 from nsys_llm.critical_path.job.walk import NO_RANK, JobWalk
 from nsys_llm.critical_path.path.blocks import HOST, Charge
 from nsys_llm.critical_path.path.classes import CLASS_NAMES, EDGE_NAMES, WAIT_FOR_RANK
-from nsys_llm.critical_path.rank.rank import BudgetRows
+from nsys_llm.critical_path.rank.rank import RankRows
 from nsys_llm.numeric.grouping import positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
@@ -35,7 +35,7 @@ class JobPaths:
         zero_ns: The common clock when the first rank's profile began.
     """
 
-    rows: BudgetRows
+    rows: RankRows
     job: TimedSteps
     walks: Sequence[JobWalk]
     charged: Charged
@@ -74,7 +74,7 @@ def job_columns(paths: JobPaths) -> Columns:
     }
 
 
-def _places(rows: BudgetRows, job: TimedSteps, there: Any) -> tuple[Any, Any]:
+def _places(rows: RankRows, job: TimedSteps, there: Any) -> tuple[Any, Any]:
     ranks, devices = [], []
     for place, index, known in zip(
         job.end_rank.tolist(), job.end_device.tolist(), there.tolist(), strict=True

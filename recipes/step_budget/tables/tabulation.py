@@ -1,4 +1,4 @@
-"""Tables of step_budget out of the merged partial."""
+"""Makes the tables of step_budget of all ranks, once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsys_llm.critical_path.job.meetings import Meetings, TimedSteps, job_steps,
 from nsys_llm.critical_path.job.sums import add_up
 from nsys_llm.critical_path.job.walk import follow_job, step_walks
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
-from nsys_llm.critical_path.rank.rank import BudgetRows
+from nsys_llm.critical_path.rank.rank import RankRows
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.reduced.job import Job
 from nsys_llm.report.columns import Columns
@@ -51,7 +51,7 @@ def tabulate(job: Job) -> dict[str, Cells]:
 
 
 def _of_job(
-    rows: BudgetRows,
+    rows: RankRows,
     meetings: Meetings,
     job: TimedSteps | None,
     verdicts: Sequence[RankVerdict],
@@ -82,7 +82,7 @@ def _of_job(
 
 
 def _edge_columns(
-    rows: BudgetRows, meetings: Meetings, reason: str | None, lost: str | None
+    rows: RankRows, meetings: Meetings, reason: str | None, lost: str | None
 ) -> Columns:
     return {
         "rank": [rank.number for rank, _ in rows],

@@ -10,7 +10,7 @@ import numpy as np
 from nsys_llm.critical_path.job.meetings import Meetings
 from nsys_llm.critical_path.job.replay import JobReplays, late_ranks, new_path, replays
 from nsys_llm.critical_path.path.classes import CLASS_NAMES
-from nsys_llm.critical_path.rank.rank import BudgetRows
+from nsys_llm.critical_path.rank.rank import RankRows
 from nsys_llm.critical_path.replay.condensed import USUAL
 from nsys_llm.job.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.what_if import (
@@ -125,7 +125,7 @@ def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[ReplayChan
     return tried
 
 
-def _of_verdicts(rows: BudgetRows, verdicts: Sequence[RankVerdict]) -> list[ReplayChange]:
+def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[ReplayChange]:
     """Return the ranks and machines that stand out as they would be like the others.
 
     Of many those for which the others wait most.

@@ -29,7 +29,8 @@ def answer(tables: Tables) -> str:
         return nothing_ran(tables, "No kernel starts")
     named = _named(tables)
     slow = _slow(slow_launches(tables, Walls(tables), named), is_rest=bool(named))
-    return " ".join(part for part in (first_words(tables), slow) if part)
+    units = tables["tail_ranks"]["step_unit"].dropna()
+    return " ".join(part for part in (first_words(tables, *units[:1]), slow) if part)
 
 
 def _slow(slow: list[SlowLaunches], *, is_rest: bool) -> str:

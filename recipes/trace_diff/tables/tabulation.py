@@ -1,4 +1,4 @@
-"""Makes the tables of trace_diff out of the merged partial, once."""
+"""Makes the tables of trace_diff of both runs, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives: what one rank sends, and how ranks are joined. The matching is done at the end.
+"""Collectives: what one rank sends of them.
 
 Communication kernels are recognized by the rules that know them for every engine (NCCL, custom and
 fused all-reduces, NVSHMEM, DeepEP; see `nsys_llm.taxonomy.communication`). A rank sends when each

@@ -19,7 +19,7 @@ from nsys_llm.trace.wall import WallDetails, Walls, joined_details
 
 
 @dataclass(frozen=True)
-class Met:
+class MatchedOnce:
     """The collectives of all ranks, matched when they are asked for, once for all recipes.
 
     Attributes:
@@ -76,7 +76,7 @@ class Job:
         ranks: Sequence[Rank],
         options: Mapping[str, Any],
         kernel_names: frozenset[str],
-        met: Met,
+        met: MatchedOnce,
     ) -> Job:
         """Take from all facts what a recipe needs; names of communicators where it reads these."""
         matched = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nsys_llm.critical_path.rank import rank as paths
-from nsys_llm.critical_path.rank.rank import RankBudget
+from nsys_llm.critical_path.rank.rank import RankPaths
 from nsys_llm.facts import held
 from nsys_llm.facts.compared import rank as compared
 from nsys_llm.facts.compared.rank import ComparedFacts
@@ -63,7 +63,7 @@ class JobFacts:
     tails: KernelTails = field(default_factory=KernelTails)
     held: HeldDevices = field(default_factory=dict)
     idle_causes: Mapping[WallKey, IntArray] = field(default_factory=dict)
-    paths: Mapping[RankKey, RankBudget] = field(default_factory=dict)
+    paths: Mapping[RankKey, RankPaths] = field(default_factory=dict)
     nccl: Mapping[RankKey, RankComm] = field(default_factory=dict)
     serving: Mapping[RankKey, RankServing] = field(default_factory=dict)
     roofline: Mapping[RankKey, RankRoofline] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.job.ranks.judge import judged
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import chosen_recipes
-from nsys_llm.reduced.job import Job, Met
+from nsys_llm.reduced.job import Job, MatchedOnce
 from nsys_llm.reduced.job_facts import JobFacts
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.capture_summary import (
@@ -64,7 +64,7 @@ def _part(
 def _overview(run: Run, kept: KeptRanks | None) -> Part:
     """Return the results of an overview: one read of each profile."""
     runs = {name: _run_of(run, name) for name in chosen_recipes(run.manifest, run.options)}
-    met = Met(run.facts.get("", JobFacts()), working(run), run.options)
+    met = MatchedOnce(run.facts.get("", JobFacts()), working(run), run.options)
     jobs = {name: job_of(part, met) for name, part in runs.items()}
     matched = first_matched(jobs.values())
     run = grouped(run, matched)

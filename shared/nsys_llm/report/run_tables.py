@@ -14,7 +14,7 @@ from nsys_llm.job.ranks.judge import judged
 from nsys_llm.job.ranks.verdicts import EVIDENCE, RankVerdict
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import chosen_recipes
-from nsys_llm.reduced.job import Job, Met
+from nsys_llm.reduced.job import Job, MatchedOnce
 from nsys_llm.reduced.job_facts import JobFacts
 from nsys_llm.report.capture_table import capture_rows
 from nsys_llm.report.grouping import grouped
@@ -29,7 +29,7 @@ from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.trace.wall import JobWalls, joined_details
 
 
-def job_of(run: Run, met: Met | None = None) -> Job:
+def job_of(run: Run, met: MatchedOnce | None = None) -> Job:
     """Return what was read of a run as its recipe sees it.
 
     Args:
@@ -44,10 +44,10 @@ def job_of(run: Run, met: Met | None = None) -> Job:
     return Job(JobFacts(), run.ranks, run.options, names, sides=jobs)
 
 
-def _job_of_side(run: Run, side: str, names: frozenset[str], met: Met | None = None) -> Job:
+def _job_of_side(run: Run, side: str, names: frozenset[str], met: MatchedOnce | None = None) -> Job:
     facts, mapped = run.facts.get(side, JobFacts()), working(run)
     ranks = run.ranks if run.manifest.sided else mapped
-    met = met or Met(facts, mapped, run.options)
+    met = met or MatchedOnce(facts, mapped, run.options)
     return Job.of(facts, run.analysis.needs, ranks, run.options, names, met)
 
 

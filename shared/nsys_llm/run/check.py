@@ -114,8 +114,11 @@ def _lines(outcomes: _Outcomes, ranks: Sequence[Rank], tables: Tables) -> Iterat
     for label, text in capture_facts(outcomes, ranks, {}, {}):
         yield from wrapped(f"{label}: {plain(text)}", WIDTH, "", hanging="  ")
     found = capture_findings(tables)
-    yield ""
-    if not found:
+    # Of a profile that could not be read, nothing is known.
+    is_whole = not found and all(outcome.reason is None for outcome in outcomes)
+    if found or is_whole:
+        yield ""
+    if is_whole:
         yield "This capture shows no missing work. An overview lists what was not traced."
     for finding in found:
         yield from _finding_lines(finding)

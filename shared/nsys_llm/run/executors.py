@@ -120,7 +120,7 @@ class Threads(Executor):
 
 
 class DaskFutures(Executor):
-    """A Dask cluster. Partials are merged pairwise on the workers, so one comes back.
+    """A Dask cluster. Results are merged pairwise on the workers, so one comes back.
 
     Raises:
         UsageError: The scheduler is gone, or a worker has another version of this package.

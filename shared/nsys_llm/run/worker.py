@@ -124,7 +124,7 @@ def _map_profile(
     beside = options.get(BESIDE, {}).get(profile.path, ())
     users = [GpuUsers(trace, facts.gpu_of), *(_users(it, options) for it in beside)]
     others, lacking = others_work(users), dict[int, LostWork]()
-    ranks, known_of = _map_ranks(
+    ranks, of_ranks = _map_ranks(
         profile, trace, chosen, others, needs, options, only, keep, lacking
     )
     refuse_broken(ranks, profile.label)
@@ -145,7 +145,7 @@ def _map_profile(
         statements=profile_statements(trace, facts, lacking),
         recorded_ns=recorded_ns(trace),
     )
-    return outcome, known_of
+    return outcome, of_ranks
 
 
 def _users(beside: tuple[str, int], options: Mapping[str, Any]) -> GpuUsers:

@@ -131,6 +131,16 @@ def test_the_answer_begins_with_idle_time_where_it_is_most():
     )
 
 
+def test_the_answer_gives_a_gain_in_all_for_it_does_not_know_what_a_step_is():
+    # An overview, which knows steps, has given the price: of layers, perhaps.
+    gain = {"severity": "high", "title": "t", "gain_ns": 200, "gain_pct": 20.0, "bound_ns": 200}
+    gain |= {"gain_step_ns": 20.0, "span_ns": 1000, "wall_classes": "compute"}
+    tables = tables_with([kernel(100.0)], [category("gemm", 100.0)], [device()])
+    tables["findings"] = frame_of("findings", [gain])
+    said = answered(tables, compute=[1000])
+    assert said.endswith("First of the findings here: t (at most 200 ns, 20.0 %).")
+
+
 @pytest.mark.slow
 def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_tables(shared_runs):
     tables = quick("llm_hotspots", shared_runs.ranks("demo") / "baseline")

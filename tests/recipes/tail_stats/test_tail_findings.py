@@ -42,6 +42,17 @@ TAIL = {
     "outlier_excess_ns": 240_000,
     "excess_ns": 240_000,
 }
+#: A finding of 10 steps.
+GAIN = {
+    "severity": "high",
+    "title": "t",
+    "gain_ns": 2_000_000,
+    "gain_pct": 20.0,
+    "gain_step_ns": 200_000.0,
+    "bound_ns": 2_000_000,
+    "span_ns": SPAN_NS,
+    "wall_classes": "compute",
+}
 
 
 def wall(number, compute_ns):
@@ -200,7 +211,10 @@ def test_the_answer_says_what_slow_launches_cost_one_gpu():
         "Slow launches cost less than 1 % of a GPU in every kernel: the most is 90 us beyond the "
         "median, in `k` on rank 0."
     )
-    rows["rank_tails"] = []
+    rows["findings"] = [GAIN]
+    rows["tail_ranks"] = [rank(0), rank(1, step_unit="layer")]
+    assert answer(made(**rows)).startswith("Fix first: t (at most 200 us a layer, 20.0 %). Slow")
+    rows["rank_tails"] = rows["findings"] = []
     assert answer(made(**rows)).startswith("No compute kernel takes more than twice its median")
 
 

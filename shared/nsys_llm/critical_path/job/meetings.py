@@ -9,54 +9,18 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.critical_path.path.forest import PathForest
-from nsys_llm.critical_path.replay.condensed import RankReplay
+from nsys_llm.critical_path.rank.rank import RankRows
 from nsys_llm.facts.steps.steps import COUNTED, EMPTY, WARMUP
 from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.job.job_steps import LEAST_AGREEING, ahead_of_first, common_step, usual_difference
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.steps import StepKind
 
 #: Operations of one device that begin at the same instant; more are not told apart.
 _ALIKE: Final = 4
 #: Why a step is in no statistic beside what its ranks tell: not all of them have it.
 PARTIAL: Final = "partial"
-
-
-@dataclass(frozen=True)
-class DevicePaths:
-    """The steps of one device of one rank; the profile's clock.
-
-    Attributes:
-        edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
-        tail: Shape (steps,), the segment of the rank's paths that ends each; -1 for one of no
-            length.
-    """
-
-    device_id: int
-    edge_ns: IntArray
-    tail: IntArray
-
-
-@dataclass(frozen=True)
-class RankPaths:
-    """One rank.
-
-    Attributes:
-        step: What its steps are; None where none are found, and everything is one.
-        mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
-        devices: Sorted by id; those without an operation that the filters leave are left out.
-    """
-
-    step: StepKind | None
-    mark: tuple[str, ...]
-    devices: tuple[DevicePaths, ...]
-    forest: PathForest
-    replay: RankReplay
-
-
-RankRows = Sequence[tuple[Rank, RankPaths]]
 
 
 @dataclass(frozen=True)

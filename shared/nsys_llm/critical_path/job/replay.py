@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Meetings, RankRows, TimedSteps
+from nsys_llm.critical_path.job.meetings import Meetings, TimedSteps
 from nsys_llm.critical_path.path import classes
 from nsys_llm.critical_path.path.ops import Bools
+from nsys_llm.critical_path.rank.rank import RankRows
 from nsys_llm.critical_path.replay.condensed import DOUBT, USUAL
 from nsys_llm.critical_path.replay.skeleton import NEVER
 from nsys_llm.critical_path.replay.solve import Clamps, Levels, beyond_others, levels, longest

@@ -17,7 +17,7 @@ from nsys_llm.critical_path.path.ops import Bools
 from nsys_llm.numeric.grouping import distinct_rows, exact_sums, positions
 from nsys_llm.numeric.intervals import IntArray
 
-#: So many stretches at a time stay small beside the partial.
+#: So many stretches at a time stay small beside the facts.
 _BLOCK: Final = 1 << 19
 
 _Columns = tuple[Any, ...]

@@ -8,12 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import Meetings, RankRows, TimedSteps
+from nsys_llm.critical_path.job.meetings import Meetings, TimedSteps
 from nsys_llm.critical_path.path.blocks import Charge, unrecorded
 from nsys_llm.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
 from nsys_llm.critical_path.path.forest import PathForest
 from nsys_llm.critical_path.path.ops import Bools
 from nsys_llm.critical_path.path.outline import WalkPositions, crossed
+from nsys_llm.critical_path.rank.rank import RankRows
 from nsys_llm.numeric.intervals import IntArray
 
 #: The rank of time that no rank has.

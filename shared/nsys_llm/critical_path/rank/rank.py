@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from nsys_llm.critical_path.job.meetings import RankPaths
 from nsys_llm.critical_path.path.blocks import Blocks
 from nsys_llm.critical_path.path.edges import Edges, path_edges
 from nsys_llm.critical_path.path.forest import PathForest, kept_whole, path_forest
@@ -29,6 +28,7 @@ from nsys_llm.critical_path.rank.windows import (
     step_marks,
     step_windows,
 )
+from nsys_llm.critical_path.replay.condensed import RankReplay
 from nsys_llm.facts.host.pauses import NamedPauses
 from nsys_llm.facts.rank_view import RankView
 from nsys_llm.facts.steps.steps import COUNTED, Beside
@@ -36,11 +36,12 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.steps import StepKind
 
 
 @dataclass(frozen=True)
-class DeviceBudget(Windows):
-    """One device of one rank; the profile's clock. `tail` is a segment of the rank's paths.
+class DevicePaths(Windows):
+    """One device of one rank. `tail` is a segment of the rank's paths here.
 
     Attributes:
         charges: What the path of each step charges inside the rank.
@@ -52,18 +53,25 @@ class DeviceBudget(Windows):
 
 
 @dataclass(frozen=True)
-class RankBudget(RankPaths):
+class RankPaths:
     """One rank.
 
     Attributes:
+        step: What its steps are; None where none are found, and everything is one.
+        mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
+        devices: Sorted by id; those without an operation that the filters leave are left out.
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
-        beside: Work that its steps launched and that is not of their pace.
         load: `Batches.load` of its steps.
+        beside: Work that its steps launched and that is not of their pace.
     """
 
-    devices: tuple[DeviceBudget, ...]
+    step: StepKind | None
+    mark: tuple[str, ...]
+    devices: tuple[DevicePaths, ...]
+    forest: PathForest
+    replay: RankReplay
     has_wait_rows: bool
     has_event_rows: bool
     clock_error_ns: int
@@ -72,10 +80,10 @@ class RankBudget(RankPaths):
     beside: Beside | None = None
 
 
-BudgetRows = Sequence[tuple[Rank, RankBudget]]
+RankRows = Sequence[tuple[Rank, RankPaths]]
 
 
-def of(view: RankView) -> Mapping[RankKey, RankBudget]:
+def of(view: RankView) -> Mapping[RankKey, RankPaths]:
     """Reduce one rank."""
     trace, rank, options = view.trace, view.key, view.options
     view.release("device_ops")
@@ -98,7 +106,7 @@ def of(view: RankView) -> Mapping[RankKey, RankBudget]:
     replay = rank_replay(trace, edges, clues, kernels, member_ops(ops), windows, steps, options)
     del clues  # arrays as long as the rank; paths need none of them
     forest, devices = _paths(trace, edges, kernels, windows, steps, marks)
-    budget = RankBudget(
+    paths = RankPaths(
         step=None if view.steps is None else view.steps.kind,
         mark=marks,
         devices=devices,
@@ -111,7 +119,7 @@ def of(view: RankView) -> Mapping[RankKey, RankBudget]:
         beside=None if view.steps is None else view.steps.beside,
         load=np.full((steps.n, 3), -1) if view.batches is None else view.batches.load,
     )
-    return {rank: budget}
+    return {rank: paths}
 
 
 def _paths(
@@ -121,7 +129,7 @@ def _paths(
     windows: Sequence[Windows],
     steps: OpSteps,
     marks: Sequence[str],
-) -> tuple[PathForest, tuple[DeviceBudget, ...]]:
+) -> tuple[PathForest, tuple[DevicePaths, ...]]:
     tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
     outline, segments = Outline.of(trace, edges, tails, steps.of_op)
     bounds = np.cumsum([window.tail.size for window in windows])[:-1]
@@ -132,11 +140,11 @@ def _paths(
     blocks = Blocks(trace, edges, kernels, outline.segments)
     whole = kept_whole(outline, blocks, _cuts(outline, windows), _shown(windows, marks))
     forest = path_forest(outline, blocks, whole, charging)
-    devices = list[DeviceBudget]()
+    devices = list[DevicePaths]()
     totals = charging.totals([tail.size for tail in ends])
     for window, tail, (charges, passages) in zip(windows, ends, totals, strict=True):
         parts = vars(replace(window, tail=tail))
-        devices.append(DeviceBudget(**parts, charges=charges, passages=passages))
+        devices.append(DevicePaths(**parts, charges=charges, passages=passages))
     return forest, tuple(devices)
 
 

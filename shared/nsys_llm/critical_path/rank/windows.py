@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.critical_path.job.meetings import DevicePaths
 from nsys_llm.critical_path.path.classes import COMMUNICATION, COMPUTE, COPY
 from nsys_llm.critical_path.path.ops import PathOps
 from nsys_llm.facts.device.host_timeline import HostTimeline
@@ -112,10 +111,12 @@ _NEVER: Final = int(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True)
-class Windows(DevicePaths):
-    """The windows of the steps of one device; `tail` is an operation here.
+class Windows:
+    """The windows of the steps of one device; the profile's clock.
 
     Attributes:
+        edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
+        tail: Shape (steps,), the operation that ends each; -1 for one of no length.
         rungs_ns: Shape (steps, 5), time that is compute, else communication, else copies, else the
             profiler's, else idle; adds up to the window.
         no_work_ns: Shape (steps,), idle time of each in which the server had no request.
@@ -124,6 +125,9 @@ class Windows(DevicePaths):
             where grids are not recorded.
     """
 
+    device_id: int
+    edge_ns: IntArray
+    tail: IntArray
     rungs_ns: IntArray
     no_work_ns: IntArray
     pauses: tuple[PauseTime, ...]

@@ -263,7 +263,7 @@ class GapSums:
         gaps_n: Shape (causes, buckets), gaps named after a cause.
         time_ns: Likewise, time of a cause in all gaps.
         certain_ns: Likewise, the part for which the trace shows the cause itself.
-        named: Shape (gaps,), the cause that each gap is named after; empty in a partial.
+        named: Shape (gaps,), the cause that each gap is named after; empty where it is sent.
     """
 
     gaps_n: IntArray

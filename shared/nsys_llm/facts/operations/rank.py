@@ -141,7 +141,7 @@ def of(view: RankView) -> OperationFacts:
         lambda: map_launches(trace, calls, census.of_device, census.devices, early),
         lambda: map_extras(view, names),
     )
-    hotspots = RankOperations(
+    rank_operations = RankOperations(
         names=names.shown,
         kernels=census.kernels,
         typical=census.typical,
@@ -159,7 +159,7 @@ def of(view: RankView) -> OperationFacts:
         extras=extras,
     )
     return OperationFacts(
-        {view.key: hotspots},
+        {view.key: rank_operations},
         ByKey(names.shown, counts=census.by_name),
         api_durations,
     )
