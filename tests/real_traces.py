@@ -18,13 +18,20 @@ H100 = [
 
 
 def exported_traces(nsys, traces: Path, names: Mapping[str, str], folder: Path) -> dict[str, Path]:
-    """Return SQLite exports of traces by name, in a folder where nsys may write."""
-    paths = {}
-    for name, path in names.items():
-        paths[name] = folder / f"{name}.sqlite"
-        if path.endswith(".sqlite"):
-            paths[name].write_bytes((traces / path).read_bytes())
-            continue
-        words = [nsys, "export", "--type", "sqlite", "--lazy=false", "-o", paths[name]]
-        subprocess.run([*map(str, words), str(traces / path)], check=True, capture_output=True)
-    return paths
+    """Return SQLite exports of traces by name, in a folder where nsys may write.
+
+    Each is made when it is first asked for.
+    """
+
+    class Exports(dict[str, Path]):
+        def __missing__(self, name: str) -> Path:
+            path = self[name] = folder / f"{name.replace('/', '-')}.sqlite"
+            if names[name].endswith(".sqlite"):
+                path.write_bytes((traces / names[name]).read_bytes())
+                return path
+            words = [nsys, "export", "--type", "sqlite", "--lazy=false", "-o", path]
+            words.append(traces / names[name])
+            subprocess.run([*map(str, words)], check=True, capture_output=True)
+            return path
+
+    return Exports()

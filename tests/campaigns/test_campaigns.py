@@ -43,7 +43,7 @@ def test_hostile_input_gives_right_numbers_or_one_line(tmp_path, target):
         assert faults == [], f"case {number}: {what}"
 
 
-@pytest.mark.parametrize("name", nightly_but(QUICK_FAULTS, QUICK_FAULTS[:2]))
+@pytest.mark.parametrize("name", nightly_but(QUICK_FAULTS, QUICK_FAULTS[:1]))
 def test_nothing_is_lost_or_left_by_what_happens_to_a_run(tmp_path, name):
     assert name in FAULTS
     work, references = tmp_path / "work", tmp_path / "references"
@@ -51,7 +51,12 @@ def test_nothing_is_lost_or_left_by_what_happens_to_a_run(tmp_path, name):
     assert inject(name, "idle_gaps", "none", work, references, Random(0)) == []
 
 
-@pytest.mark.nightly("llm_overview-wall-time_ns", "llm_overview-opportunities-gain_ns")
+@pytest.mark.nightly(
+    "llm_overview-wall-time_ns",
+    "llm_overview-opportunities-gain_ns",
+    "llm_overview-parts/tail_stats/tails-launches_n",
+    "trace_diff-kernels-count_effect_ns",
+)
 @pytest.mark.parametrize(
     ("recipe", "table", "column"),
     [

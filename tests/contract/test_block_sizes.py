@@ -23,6 +23,7 @@ def rank(tmp_path_factory):
     return write_demo(tmp_path_factory.mktemp("demo"), scale=0.02).after[0]
 
 
+@pytest.mark.nightly("tail_stats", "idle_gaps")
 @pytest.mark.parametrize(
     "recipe", ["llm_hotspots", "tail_stats", "idle_gaps", "nvtx_phase_attribution", "step_budget"]
 )

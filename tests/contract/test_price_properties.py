@@ -9,7 +9,6 @@ from random import Random
 
 import pandas as pd
 import pytest
-from effort import nightly_but
 from judgement.truth import KINDS, planted
 from machine import simulate, write_profiles
 from quick_run import quick_part
@@ -21,7 +20,7 @@ from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 LEAST_PCT = 1.0
 #: Of the details of a finding; the rest is in tables.
 MOST_WORDS = 40
-#: Of each kind one seed; CI takes a third of them.
+#: Of each kind one seed.
 CASES = [(kind, seed) for seed, kind in enumerate(KINDS)]
 
 
@@ -86,17 +85,8 @@ def check_item(row, wall, parts):
         assert row["gain_pct"] <= replays.loc[text, "gain_pct"] * 1.1 + 0.1
 
 
-@pytest.mark.nightly(
-    "pinned-12",
-    "pauses-6",
-    "launch_bound-18",
-    "full_queue-30",
-    "load_first-24",
-    "apart-30",
-    "rotating-12",
-    "slow_gpu-0",
-)
-@pytest.mark.parametrize(("kind", "seed"), nightly_but(CASES, CASES[::6]))
+@pytest.mark.nightly
+@pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_items_of_planted_jobs(tmp_path, kind, seed):
     write_profiles(simulate(planted(kind, seed)[0]), tmp_path)
     checked(quick_part("llm_overview", tmp_path))
@@ -110,8 +100,25 @@ def test_items_of_random_jobs(tmp_path, seed):
     checked(quick_part("llm_overview", tmp_path))
 
 
-def test_items_of_the_demo(shared_runs):
-    overview = quick_part("llm_overview", shared_runs.ranks("demo") / "baseline")
+@pytest.fixture(scope="module")
+def demo(shared_runs):
+    return quick_part("llm_overview", shared_runs.ranks("demo") / "baseline")
+
+
+def test_how_slow_a_rank_is_reads_alike_in_all_recipes(demo):
+    matches = [
+        re.search(r"GPU is slow: compute ([\d.]+ %) longer", finding.title)
+        for part in demo.parts.values()
+        for finding in part.report.findings
+    ]
+    percents = [match[1] for match in matches if match]
+    # comm_stats writes of stages alone.
+    assert len(percents) == len(demo.parts) - 1
+    assert len(set(percents)) == 1
+
+
+def test_items_of_the_demo(demo):
+    overview = demo
     checked(overview)
     # A replay, which step_budget alone has, counts and gains less than the others wait: a rank
     # gains as much in a recipe's own report.
@@ -128,6 +135,7 @@ def test_items_of_the_demo(shared_runs):
     assert {price.gain_ns for price in made.values()} == {rank["gain_ns"]}
 
 
+@pytest.mark.nightly("h100_mfu/before.sqlite")
 @pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "public/training_rtx3070ti.sqlite"])
 def test_items_of_real_traces(traces, name):
     checked(quick_part("llm_overview", traces / name))

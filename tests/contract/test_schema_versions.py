@@ -241,6 +241,7 @@ def test_what_versions_write_in_ways_of_their_own_is_in_the_expected_tables(expe
     "llm_hotspots-3.30.1-parquet-mangled names",
     "llm_hotspots-3.7.2-sqlite_lazy-window",
     "llm_hotspots-3.7.2-parquet-range",
+    "llm_overview-3.7.2-sqlite_lazy-plain",
 )
 @pytest.mark.parametrize(("recipe", "version", "kind", "options"), CASES)
 def test_every_version_and_kind_gives_the_same_tables(

@@ -24,6 +24,7 @@ def planted(name, seed, folder, ranks_n=4, steps_n=30):
 
 @pytest.mark.slow
 @pytest.mark.nightly("random_pauses", "checkpoints", "recompiled", "all_slower", "even")
+@pytest.mark.nightly("throttling", "collections_in_turns")  # whose first words are read by day
 @pytest.mark.parametrize("name", PLANTS)
 def test_what_is_planted_is_told(name, tmp_path):
     truth, gain_pct = planted(name, 1, tmp_path)

@@ -82,6 +82,7 @@ def test_launches_of_equal_ranks_are_ahead():
 
 @pytest.mark.nightly(
     "even_stages-0",
+    "late_host-2",
     "uneven_stages-70",
     "late_host-103",
     "slow_in_stage-72",

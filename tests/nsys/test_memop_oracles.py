@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from effort import nightly_but
+from real_traces import A100, exported_traces
 from results import run, tables_of
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
-A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 TWO_PROCESSES = ["h100_mfu/before", "h100_mfu/after"]
 ONE_PROCESS = [
     *A100,
@@ -44,18 +43,9 @@ ROUNDING = 0.05 + 1e-9
 @pytest.fixture(scope="module")
 def exports(nsys, traces, tmp_path_factory) -> dict[str, Path]:
     """Every real trace as a SQLite export that may be written beside."""
-    folder = tmp_path_factory.mktemp("exports")
-    copied = {}
-    for number, name in enumerate([*ONE_PROCESS, *TWO_PROCESSES]):
-        copied[name] = folder / f"{number}.sqlite"
-        if name in A100:
-            report = folder / f"{number}.nsys-rep"
-            shutil.copyfile(traces / "a100_vector_add" / f"{name}.nsys-rep", report)
-            command = [nsys, "export", "--type", "sqlite", "--lazy", "false", report]
-            assert run(command, folder).returncode == 0
-        else:
-            shutil.copyfile(traces / f"{name}.sqlite", copied[name])
-    return copied
+    names = {name: f"{name}.sqlite" for name in [*ONE_PROCESS, *TWO_PROCESSES]}
+    names |= {name: f"a100_vector_add/{name}.nsys-rep" for name in A100}
+    return exported_traces(nsys, traces, names, tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture(scope="module")

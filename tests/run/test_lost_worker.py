@@ -71,16 +71,19 @@ def test_what_a_killed_worker_had_done_and_was_doing_is_done_again(ranks, tmp_pa
     assert_same(tmp_path / "out", analyse(tmp_path / "alone", ranks))
 
 
-@pytest.mark.nightly("3s")
-@pytest.mark.parametrize("limit", [None, "3s"])  # without one Dask itself waits for ever
-def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path, limit):
+# Without a limit the scheduler waits for ever, and a run 20 s.
+@pytest.mark.nightly("None", "scheduler")
+@pytest.mark.parametrize("limited", [None, "scheduler", "run"])
+def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path, limited):
     mark, preload = tmp_path / "at rank 5", tmp_path / "stuck.py"
     preload.write_text(STUCK.format(mark=str(mark)))
-    changes = {NO_WORKERS_VARIABLE: limit} if limit else {}
+    of_scheduler, of_run = (
+        {NO_WORKERS_VARIABLE: "3s"} if limited == name else {} for name in ("scheduler", "run")
+    )
     with (
-        scheduler(tmp_path / "scheduler", **changes) as file,
+        scheduler(tmp_path / "scheduler", **of_scheduler) as file,
         worker(tmp_path / "one", file, "--preload", preload) as doomed,
-        background(command(file, ranks, tmp_path / "out"), tmp_path) as client,
+        background(command(file, ranks, tmp_path / "out"), tmp_path, **of_run) as client,
     ):
         wait_until(mark, client)
         doomed.kill()

@@ -72,7 +72,8 @@ def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(
 
 
 @pytest.mark.slow
-def test_nsight_systems_lists_tables_by_their_titles_and_recipes_by_their_folders(result):
+def test_nsight_systems_lists_tables_by_their_titles_and_recipes_by_their_folders(shared_runs):
+    _, result = shared_runs.run("demo", "llm_overview")
     outputs = record_of(result)["Outputs"]
     assert outputs["opportunities.parquet"] == "What to fix"
     assert {f"parts/{recipe}" for recipe in PARTS} == {
