@@ -206,11 +206,21 @@ ZOOM = """Plotly.relayout([...document.querySelectorAll('.js-plotly-plot')]
   .then(() => true)"""
 
 
+@pytest.fixture(scope="module")
+def drawn(made, browser):
+    """The page of the overview, drawn once: that takes longer than all that is done to it."""
+    opened = browser.page(1400, 2400)
+    opened.open((made / "llm_overview" / "report.html").as_uri())
+    opened.wait(DRAWN)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def overview(made, page):
-    page.open((made / "llm_overview" / "report.html").as_uri())
-    page.wait(DRAWN)
-    return page
+def overview(drawn):
+    drawn.resize(1400, 2400)
+    drawn.run("window.scrollTo(0, 0)")
+    return drawn
 
 
 def test_the_timeline_below_the_findings_names_the_first(overview):

@@ -393,6 +393,7 @@ CHECKS = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly("compiled", "3.12", "too new")
 @pytest.mark.parametrize("case", CHECKS)
 def test_check_says_what_is_there_and_what_fixes_it(nsight, tmp_path, case):
     answer, placed, code, words = CHECKS[case]
