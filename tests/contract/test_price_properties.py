@@ -54,7 +54,8 @@ def in_order(rows):
     key = [
         (
             row["severity"] == "tail",
-            -row["gain_pct"] / (2 if pd.isna(row["about_basis"]) else 1),
+            -(0.0 if pd.isna(row["gain_pct"]) else row["gain_pct"])
+            / (2 if pd.isna(row["about_basis"]) else 1),
             0.0 if pd.isna(row["bound_pct"]) else -row["bound_pct"],
         )
         for row in rows.to_dict("records")
