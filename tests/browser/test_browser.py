@@ -207,7 +207,7 @@ ZOOM = """Plotly.relayout([...document.querySelectorAll('.js-plotly-plot')]
 
 
 @pytest.fixture(scope="module")
-def drawn(made, browser):
+def overview_page(made, browser):
     """The page of the overview, drawn once: that takes longer than all that is done to it."""
     opened = browser.page(1400, 2400)
     opened.open((made / "llm_overview" / "report.html").as_uri())
@@ -217,10 +217,10 @@ def drawn(made, browser):
 
 
 @pytest.fixture
-def overview(drawn):
-    drawn.resize(1400, 2400)
-    drawn.run("window.scrollTo(0, 0)")
-    return drawn
+def overview(overview_page):
+    overview_page.resize(1400, 2400)
+    overview_page.run("window.scrollTo(0, 0)")
+    return overview_page
 
 
 def test_the_timeline_below_the_findings_names_the_first(overview):
