@@ -11,6 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
+from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.ranks.judge import judged
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import chosen_recipes
@@ -51,14 +52,17 @@ def finished(run: Run, kept: KeptRanks | None = None) -> Part:
         return _overview(run, kept)
     job = job_of(run)
     tables = run_tables(run, [job])
-    return _part(run, job, tables, all_findings(run, tables))
+    return _part(run, job.matched, tables, all_findings(run, tables))
 
 
 def _part(
-    run: Run, job: Job, tables: Mapping[str, pd.DataFrame], findings: Sequence[Finding]
+    run: Run,
+    matched: MatchedCollectives | None,
+    tables: Mapping[str, pd.DataFrame],
+    findings: Sequence[Finding],
 ) -> Part:
     every = {**tables, "findings": findings_table(run.manifest, findings)}
-    return Part(run, every, build_report(run, every, findings), job.matched)
+    return Part(run, every, build_report(run, every, findings), matched)
 
 
 def _overview(run: Run, kept: KeptRanks | None) -> Part:
@@ -76,9 +80,7 @@ def _overview(run: Run, kept: KeptRanks | None) -> Part:
     tables = run_tables(run, [*jobs.values()], results)
     if kept is not None and (timeline := run.analysis.timeline) is not None:
         tables |= timeline(results, tables, kept)
-    findings = all_findings(run, tables)
-    tables["findings"] = findings_table(run.manifest, findings)
-    return Part(run, tables, build_report(run, tables, findings), matched, parts)
+    return replace(_part(run, matched, tables, all_findings(run, tables)), parts=parts)
 
 
 def _parts(runs: Mapping[str, Run], jobs: Mapping[str, Job]) -> dict[str, Part]:
@@ -91,7 +93,7 @@ def _parts(runs: Mapping[str, Run], jobs: Mapping[str, Job]) -> dict[str, Part]:
     for name, run in runs.items():
         findings = priced(all_findings(run, tables[name]), every)
         findings = with_parts(ordered(findings), every)
-        parts[name] = _part(run, jobs[name], tables[name], findings)
+        parts[name] = _part(run, jobs[name].matched, tables[name], findings)
     return parts
 
 
