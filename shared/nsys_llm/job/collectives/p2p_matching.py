@@ -27,7 +27,6 @@ from nsys_llm.job.collectives.p2p_edges import TransferEdges
 from nsys_llm.job.collectives.p2p_pairs import (
     END_SKEW_NS,
     PeerFit,
-    fit_drift,
     fit_peers,
     linked_groups,
     strides,
@@ -40,7 +39,6 @@ from nsys_llm.job.collectives.p2p_streams import (
     is_all_of,
     without,
 )
-from nsys_llm.numeric.clock_lines import LEAST_OF_A_RATE, ClockLine
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV, operation_of, sends
 
@@ -219,19 +217,11 @@ class _Members:
             return 0, END_SKEW_NS + self.trust_ns
         return 0, END_SKEW_NS + _DOUBT * (first.residual_ns + second.residual_ns)
 
-    def drifting(self, left: int, right: int) -> bool:
-        """Return whether their clocks are linked, by too few collectives to show a drift."""
-        left_clock, right_clock = (self.lanes[place].clock for place in (left, right))
-        fits = [self.known[clock] for clock in (left_clock, right_clock)]
-        few = any(0 < fit.collectives_n < LEAST_OF_A_RATE for fit in fits)
-        return left_clock != right_clock and fits[0].root == fits[1].root and few
-
 
 def _matched_transfers(
     lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int, apart: _Apart | None = None
 ) -> list[Matched]:
     members = _members(lanes, known, trust_ns)
-    members = _without_drift(members)
     fits = _fits(members, members.expected)
     fits = _fits(members, _linked(members, fits))
     fits = fits if apart is None else apart.chosen(fits, members)
@@ -257,42 +247,11 @@ def _members(lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int) ->
         tuple(owner_lanes) for _, owner_lanes in groupby(ordered, key=lambda lane: lane.owner)
     ]
     joined = [joined_lane(owner_lanes) for owner_lanes in sources]
-    tracks = tuple(_moved(lane.track, known[lane.clock].line) for lane in joined)
-    return _Members(tuple(joined), tuple(sources), known, trust_ns, tracks)
-
-
-def _moved(track: Executions, line: ClockLine) -> Executions:
-    """Return a track on the clock that its own is ahead of by a line; in the same order."""
-    ahead_ns = line.ahead_ns(track.end_ns)
-    return Executions(track.start_ns - ahead_ns, track.end_ns - ahead_ns)
-
-
-def _without_drift(members: _Members) -> _Members:
-    """Bring clocks together that few collectives link, by the transfers that end together."""
-    ranks_n, tracks = len(members.lanes), members.tracks
-    drifts = []
-    for stride in strides(ranks_n):
-        for left in range(ranks_n - stride):
-            right = left + stride
-            if members.drifting(left, right):
-                _, reach_ns = members.expected(left, right)
-                fit = fit_drift(tracks[left], tracks[right], reach_ns)
-                drifts += [(-fit[1], left, right, fit[0])] if fit else []
-    clock = [lane.clock for lane in members.lanes]
-    group = list(range(len(members.known)))
-    ahead = [ClockLine(0)] * len(group)
-    for _, left, right, line in sorted(drifts, key=lambda drift: drift[:3]):
-        low, high = group[clock[left]], group[clock[right]]
-        if low != high:
-            # All clocks that go with the right one move with it.
-            more = line.after(ahead[clock[left]]).after(ahead[clock[right]].reversed())
-            ahead = [
-                more.after(clock_line) if group[at] == high else clock_line
-                for at, clock_line in enumerate(ahead)
-            ]
-            group = [low if item == high else item for item in group]
-    moved = [_moved(track, ahead[at]) for track, at in zip(tracks, clock, strict=True)]
-    return replace(members, tracks=tuple(moved))
+    tracks = []
+    for lane in joined:
+        ahead_ns = known[lane.clock].line.ahead_ns(lane.track.end_ns)
+        tracks.append(Executions(lane.track.start_ns - ahead_ns, lane.track.end_ns - ahead_ns))
+    return _Members(tuple(joined), tuple(sources), known, trust_ns, tuple(tracks))
 
 
 def _edges(fits: Sequence[PeerFit], members: _Members) -> TransferEdges:
