@@ -55,14 +55,12 @@ class TransferEdges:
         fits: Sequence[PeerFit],
         tracks: Sequence[Executions],
         streams: Sequence[IntArray],
-        signs: Sequence[IntArray],
         clocks: Sequence[int],
     ) -> TransferEdges:
         """Return the candidates of pairs of ranks.
 
         Args:
             streams: For each rank, the stream of each transfer, numbered from 0.
-            signs: For each rank, 1 for a transfer that sends, -1 for one that receives, 0 unknown.
         """
         first = np.concatenate(([0], np.cumsum([len(track) for track in tracks])))
         coincidences = [coinciding(fit, tracks) for fit in fits]
@@ -78,8 +76,6 @@ class TransferEdges:
             first,
             tuple((fit.left, fit.right) for fit in fits),
         )
-        sign = np.concatenate(list(signs))
-        edges = edges._only(sign[edges.left] * sign[edges.right] <= 0)
         edges = edges._of_own_streams(streams)
         # What two clocks scatter says nothing against a peer on another one.
         apart = np.array([clocks[fit.left] != clocks[fit.right] for fit in fits])

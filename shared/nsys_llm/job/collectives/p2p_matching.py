@@ -14,7 +14,7 @@ both neighbors) end with neither alone, and stay unmatched.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -40,7 +40,7 @@ from nsys_llm.job.collectives.p2p_streams import (
     without,
 )
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.communication import SEND_RECV, operation_of, sends
+from nsys_llm.taxonomy.communication import SEND_RECV, operation_of
 
 #: Two ranks have but one peer each: what they exchange is a sequence, matched as one.
 _LEAST_OWNERS: Final = 3
@@ -78,12 +78,12 @@ def match_communication(
     transfers = [lane for lane in lanes if operation_of(lane.kernel) == SEND_RECV]
     owners = {lane.owner for lane in transfers}
     if len(owners) < _LEAST_OWNERS:
-        return _matched_by_direction(lanes, trust_ns)
+        return match_lanes(lanes, trust_ns)
     rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
     known = fit_clocks([item.meeting for item in rest], clocks_n)
     if named := by_communicator(transfers):
         parts = [
-            _matched_by_direction(some, trust_ns)
+            match_lanes(some, trust_ns)
             if len({lane.owner for lane in some}) < _LEAST_OWNERS
             else _matched_transfers(some, known, trust_ns)
             for some in named
@@ -150,26 +150,6 @@ class _Apart:
         return chosen
 
 
-def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
-    """Match sequences; what one of two ranks sends belongs to what the other one receives."""
-    first = min((lane.owner for lane in lanes), default=0)
-    kernels, relabeled = {}, []
-    for lane in lanes:
-        forth = sends(lane.kernel) * (1 if lane.owner == first else -1)
-        label = f"{SEND_RECV} {forth}" if forth else lane.kernel
-        kernels[lane.owner, label] = lane.kernel
-        relabeled.append(replace(lane, kernel=label))
-    return [
-        replace(
-            match_lane,
-            lanes=tuple(
-                replace(lane, kernel=kernels[lane.owner, lane.kernel]) for lane in match_lane.lanes
-            ),
-        )
-        for match_lane in match_lanes(relabeled, trust_ns)
-    ]
-
-
 @dataclass(frozen=True)
 class _Members:
     """Devices that send and receive, each with all its transfers in one track.
@@ -190,21 +170,12 @@ class _Members:
     @property
     def streams(self) -> list[IntArray]:
         """For each device, which of its lanes each transfer is from."""
-        return self._of_lanes([range(len(lanes)) for lanes in self.sources])
-
-    @property
-    def signs(self) -> list[IntArray]:
-        """For each device, whether each transfer sends or receives, where its kernel says so."""
-        return self._of_lanes([[sends(lane.kernel) for lane in lanes] for lanes in self.sources])
-
-    def _of_lanes(self, values: Sequence[Sequence[int]]) -> list[IntArray]:
-        """For each device, what is known of the lane of each transfer."""
         by_device = []
-        for lanes, known in zip(self.sources, values, strict=True):
+        for lanes in self.sources:
             ends = np.concatenate([lane.track.end_ns for lane in lanes])
             starts = np.concatenate([lane.track.start_ns for lane in lanes])
-            value = np.repeat(np.array(known), [len(item.track) for item in lanes])
-            by_device.append(value[np.lexsort((starts, ends))])
+            number = np.repeat(np.arange(len(lanes)), [len(item.track) for item in lanes])
+            by_device.append(number[np.lexsort((starts, ends))])
         return by_device
 
     def expected(self, left: int, right: int) -> tuple[int, int]:
@@ -256,7 +227,7 @@ def _members(lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int) ->
 
 def _edges(fits: Sequence[PeerFit], members: _Members) -> TransferEdges:
     clocks = [lane.clock for lane in members.lanes]
-    return TransferEdges.of(fits, members.tracks, members.streams, members.signs, clocks)
+    return TransferEdges.of(fits, members.tracks, members.streams, clocks)
 
 
 def _fits(members: _Members, expected: Callable[[int, int], tuple[int, int]]) -> list[PeerFit]:
