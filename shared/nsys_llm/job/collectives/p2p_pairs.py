@@ -127,17 +127,14 @@ def _densest(ordered: IntArray, width_ns: int) -> int:
     return int(ordered[first] + ordered[first + int(inside_n[first]) - 1]) // 2
 
 
-def coinciding(fit: PeerFit, tracks: Sequence[Executions]) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the transfers of both ranks that end together and overlap, each with each.
-
-    Beside them, the time from the later start to the first end.
-    """
+def coinciding(fit: PeerFit, tracks: Sequence[Executions]) -> tuple[IntArray, IntArray]:
+    """Return the transfers of both ranks that end together and overlap, each with each."""
     left, right = tracks[fit.left], tracks[fit.right]
     row, other = _within(left.end_ns + fit.offset_ns, right.end_ns, fit.tolerance_ns)
     last_start = np.maximum(left.start_ns[row] + fit.offset_ns, right.start_ns[other])
     first_end = np.minimum(left.end_ns[row] + fit.offset_ns, right.end_ns[other])
     met = last_start <= first_end
-    return row[met], other[met], (first_end - last_start)[met]
+    return row[met], other[met]
 
 
 def _within(wanted: IntArray, ordered: IntArray, reach_ns: int) -> tuple[IntArray, IntArray]:
