@@ -26,10 +26,6 @@ _PEAK_NS: Final = (3_000, 10_000)
 _LEAST: Final = 8
 #: A peak holds more than chance puts there, by so many standard deviations of that.
 _SIGMAS: Final = 6
-#: Up to this, clocks are known well enough that no offset is a microbatch away from another.
-_STEADY_REACH_NS: Final = 2 * END_SKEW_NS
-#: Share of a peak, in percent, from which another one makes the offset of two clocks unsure.
-_RIVAL_PCT: Final = 90
 #: Transfers of a rank that a peak is searched with.
 _SAMPLE: Final = 512
 #: Ends of a pair lie within so many median distances of their offset, and never closer than 1 us.
@@ -97,26 +93,11 @@ def fit_peers(
         chance_n = (apart.size - offsets.size) * half_ns / max(reach_ns - half_ns, 1)
         if offsets.size < max(_LEAST, chance_n + _SIGMAS * np.sqrt(chance_n)):
             continue
-        if reach_ns > _STEADY_REACH_NS and _rivaled(apart, center_ns, half_ns, offsets.size):
-            return None
         offset_ns = lower_median(offsets)
         spread_ns = lower_median(np.abs(offsets - offset_ns))
         paired_n = np.unique(row[inside]).size
         return PeerFit(left, right, offset_ns, spread_ns, paired_n, paired_n / tried.size)
     return None
-
-
-def _rivaled(apart: IntArray, center_ns: int, half_ns: int, found_n: int) -> bool:
-    """Return whether another offset of the clocks explains nearly as much, a microbatch away.
-
-    In a peak of the same width: microbatches differ by more than the two ends of one transfer.
-    """
-    rest = np.sort(apart[np.abs(apart - center_ns) > END_SKEW_NS])
-    if not rest.size:
-        return False
-    next_ns = _densest(rest, 2 * half_ns)
-    next_n = int((np.abs(rest - next_ns) <= half_ns).sum())
-    return 100 * next_n > _RIVAL_PCT * found_n
 
 
 def _densest(ordered: IntArray, width_ns: int) -> int:
