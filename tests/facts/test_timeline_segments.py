@@ -28,11 +28,13 @@ def random_pieces(rng):
             left -= part
         if left:
             parts.append((piece, int(rng.integers(STATES_N)), left))
+    row = np.sort(rng.integers(0, 2, n)) if rng.random() < 0.3 else np.zeros(n, dtype=np.int64)
     return Pieces(
         start_ns.astype(np.int64),
         end_ns.astype(np.int64),
         rng.integers(-1, 4, n).astype(np.int64),
         np.array(parts, dtype=np.int64).reshape(-1, 3),
+        row.astype(np.int64),
     )
 
 
@@ -45,9 +47,10 @@ def test_segments_cover_what_the_pieces_did_and_hold_their_time(seed):
     for at in range(len(segments)):
         members = list(range(taken, taken + int(segments.pieces_n[at])))
         taken += len(members)
-        # They touch each other, and are one stretch from first to last.
+        # They touch each other, stand on one row, and are one stretch from first to last.
         assert segments.start_ns[at] == pieces.start_ns[members[0]]
         assert segments.end_ns[at] == pieces.end_ns[members[-1]]
+        assert {int(pieces.row[member]) for member in members} == {int(segments.row[at])}
         for left, right in pairwise(members):
             assert pieces.end_ns[left] == pieces.start_ns[right]
         sums, longest = [0] * STATES_N, {}
@@ -76,7 +79,7 @@ def test_of_however_many_pieces_three_segments_a_cell_are_left(seed):
     place = np.arange(n)
     parts = np.column_stack((place, place % STATES_N, length))
     none = np.full(n, NO_NAME)
-    pieces = Pieces(end_ns - length, end_ns, none, parts)
+    pieces = Pieces(end_ns - length, end_ns, none, parts, np.zeros(n, dtype=np.int64))
     cell_ns = int(end_ns[-1]) // cells_n
     segments = joined(pieces, STATES_N, 0, cell_ns)
     assert len(segments) <= 3 * (cells_n + 1)

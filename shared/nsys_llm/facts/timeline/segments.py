@@ -20,12 +20,14 @@ class Pieces:
     Attributes:
         name: What ran, as a code; `NO_NAME` for none.
         parts: Shape (m, 3): piece, state, ns in it. Those of a piece add up to its length.
+        row: On which of several rows each stands; those of different rows are not joined.
     """
 
     start_ns: IntArray
     end_ns: IntArray
     name: IntArray
     parts: IntArray
+    row: IntArray
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class LaneSegments:
     name: IntArray
     pieces_n: IntArray
     time_ns: IntArray
+    row: IntArray
 
     def __len__(self) -> int:
         return self.start_ns.size
@@ -63,6 +66,7 @@ def joined(pieces: Pieces, states_n: int, begin_ns: int, cell_ns: int) -> LaneSe
     cell = ((start_ns + end_ns) // 2 - begin_ns) // cell_ns
     new = np.ones(start_ns.size, dtype=bool)
     new[1:] = long[1:] | long[:-1] | (cell[1:] != cell[:-1]) | (start_ns[1:] != end_ns[:-1])
+    new[1:] |= pieces.row[1:] != pieces.row[:-1]
     group = np.cumsum(new) - 1
     first = np.flatnonzero(new)
     groups_n = first.size
@@ -78,6 +82,7 @@ def joined(pieces: Pieces, states_n: int, begin_ns: int, cell_ns: int) -> LaneSe
         name=_longest_names(pieces, group, main),
         pieces_n=last - first + 1,
         time_ns=by_state,
+        row=pieces.row[first],
     )
 
 

@@ -264,7 +264,8 @@ class _Device:
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
         parts[:, 0] = place[parts[:, 0]]
-        pieces = Pieces(start_ns[order], end_ns[order], name[order], parts)
+        row = np.zeros(order.size, dtype=np.int64)
+        pieces = Pieces(start_ns[order], end_ns[order], name[order], parts, row)
         segments = joined(pieces, len(self.states), window.start_ns, window.cell_ns)
         used, code = np.unique(segments.name, return_inverse=True)
         texts = tuple(self.names.texts[value] for value in used.tolist() if value != NO_NAME)
@@ -322,10 +323,10 @@ class _Device:
         cause, gap = np.nonzero(time_ns)
         first = self.states.index(CAUSE_NAMES[0])
         parts = np.column_stack((gap, cause + first, time_ns[cause, gap])).astype(np.int64)
-        return Pieces(cut.start_ns, cut.end_ns, none, parts)
+        return Pieces(cut.start_ns, cut.end_ns, none, parts, np.zeros_like(none))
 
 
 def _pieces(times: IntArray, name: IntArray, state: IntArray) -> Pieces:
     place = np.arange(len(times), dtype=np.int64)
     parts = np.column_stack((place, state, times[:, 1] - times[:, 0])).astype(np.int64)
-    return Pieces(times[:, 0], times[:, 1], name, parts)
+    return Pieces(times[:, 0], times[:, 1], name, parts, np.zeros_like(place))
