@@ -47,6 +47,7 @@ def test_what_is_caused_is_what_is_suffered_is_what_is_waited(collectives, resid
         assert (waits.first_start_ns[number], waits.last_end_ns[number]) == (min(come), max(leave))
         assert waits.met[number] == (last <= min(leave))
         assert waits.wait_ns[number] == wait
+        assert waits.transfer_ns[number] == max(min(leave) - last, 0)
         assert waits.late[number] == late[0]
         assert waits.late_n[number] == len(late)
         assert waits.late_by_ns[number] == late_by
