@@ -56,12 +56,12 @@ def outlier_columns(
 ) -> Columns:
     """Return the columns of the table outliers."""
     numbers = instances.numbers
-    owner = owners(instances, ranks)
+    owner = _owners(instances, ranks)
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
-    offset_ns = np.array(offsets_ns(ranks, options), dtype=np.int64)[owner]
+    offset_ns = np.array(_offsets_ns(ranks, options), dtype=np.int64)[owner]
     aligned = np.where(offset_ns == NULL_INT, NULL_INT, numbers["start_ns"] + offset_ns)
-    states = states_of(instances)
+    states = _states_of(instances)
     columns = {
         "rank": [ranks[value].number for value in owner.tolist()],
         "file": [ranks[value].file for value in owner.tolist()],
@@ -90,7 +90,7 @@ def outlier_columns(
     return {**columns, "likely_cause": _causes(columns, medians.modes[numbers["key"]])}
 
 
-def states_of(instances: Instances) -> npt.NDArray[Any]:
+def _states_of(instances: Instances) -> npt.NDArray[Any]:
     """Return which of `STATES` each launch is in."""
     numbers = instances.numbers
     warm = np.where(
@@ -102,7 +102,7 @@ def states_of(instances: Instances) -> npt.NDArray[Any]:
     return np.array(STATES, dtype=object)[code]
 
 
-def offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
+def _offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
     """Return how much later than the first the capture of each rank began; NULL_INT: not known."""
     if options["disable_alignment"] or len({rank.key.path for rank in ranks}) == 1:
         return [0] * len(ranks)
@@ -119,7 +119,7 @@ _BESIDE: Final = {
 }
 
 
-def owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
+def _owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
     """Return for each launch the position of its rank among the numbered ones."""
     place = positions(instances.ranks, (rank.key for rank in ranks))
     return place[instances.numbers["owner"]]

@@ -9,12 +9,10 @@ from nsys_llm.facts.held import HeldDevices
 from nsys_llm.facts.tails.kernels import KernelTails
 from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.profiler import delays_ns
-from nsys_llm.numeric.grouping import joined
 from nsys_llm.reduced.job import Job
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
-from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
 from .collectives import (
     clock_columns,
     collective_columns,
@@ -43,16 +41,11 @@ def _kernel_columns(
 ) -> dict[str, Cells]:
     parts = [(rank, kernels.ranks[rank.key]) for rank in ranks]
     medians = Medians(kernels)
-    outliers = outlying(kernels.instances, medians)
-    listed = outliers.take(slice(options["top"]))
-    events = outlier_events(outliers, medians, parts)
-    bursts = clusters(events, medians, parts, options)
+    listed = outlying(kernels.instances, medians).take(slice(options["top"]))
     beyond = [medians.beyond_of(rank, tails) for rank, tails in parts]
-    rows_n = sum(len(tails.key) for _, tails in parts)
-    by_rank = rank_tail_numbers(medians, parts, beyond, burst_pcts(events, bursts, rows_n))
+    by_rank = rank_tail_numbers(medians, parts, beyond)
     numbers = tail_numbers(medians, parts)
-    together = [outliers.numbers["key"][rows] for rows, _ in bursts]
-    shown = ShownKeys.of(medians, parts, beyond, joined([listed.numbers["key"], *together]))
+    shown = ShownKeys.of(medians, parts, beyond, listed.numbers["key"])
     tails, rank_tails = shown.rows(numbers, _ORDER), shown.rows(by_rank, _RANK_ORDER)
     del tails["key"], rank_tails["key"]
     return {
@@ -60,7 +53,6 @@ def _kernel_columns(
         "rank_tails": rank_tails,
         "tail_ranks": tail_rank_columns(by_rank, parts),
         "outliers": outlier_columns(listed, medians, ranks, options),
-        "outlier_clusters": cluster_rows(bursts, outliers, medians, ranks, options),
     }
 
 
