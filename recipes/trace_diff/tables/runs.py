@@ -28,9 +28,6 @@ from nsys_llm.trace.rank_sets import COMPARED
 
 #: Stands for all communicators, and for all operations.
 ALL: Final = "all"
-#: Share of the time in collectives, in percent, from which those of low confidence leave waiting
-#: and transfer unknown; as in tail_stats.
-_UNSURE_PCT: Final = 10
 
 
 @dataclass(frozen=True)
@@ -195,7 +192,6 @@ class CollectiveSums:
         total_ns: In kernels of all ranks: waiting, transfer, and until the last rank has left.
         profiler_ns: Part of wait_ns that was the profiler's, see
             `nsys_llm.job.collectives.profiler`.
-        unsure_ns: Time in kernels that were matched with low confidence; in no other sum.
         caused_ns: Waiting that each rank caused, by its number.
     """
 
@@ -204,7 +200,6 @@ class CollectiveSums:
     wait_ns: int = 0
     transfer_ns: int = 0
     profiler_ns: int = 0
-    unsure_ns: int = 0
     caused_ns: Counter[int] = field(default_factory=Counter)
 
     def __add__(self, other: CollectiveSums) -> CollectiveSums:
@@ -219,26 +214,11 @@ class CollectiveSums:
         return min(self.caused_ns, key=lambda number: (-self.caused_ns[number], number))
 
 
-@dataclass(frozen=True)
-class RunCollectives:
-    """One run, by (communicator, operation); (ALL, ALL) where there is any collective."""
+def sum_collectives(run: RunSums) -> dict[tuple[str, str], CollectiveSums]:
+    """Return sums by (communicator, operation); (ALL, ALL) where there is any collective.
 
-    by_key: Mapping[tuple[str, str], CollectiveSums]
-
-    @property
-    def is_known(self) -> bool:
-        """Whether sums say what the collectives took, but for a small part."""
-        unsure_ns, total_ns = self.whole.unsure_ns, self.whole.total_ns
-        return 100 * unsure_ns < _UNSURE_PCT * max(unsure_ns + total_ns, 1)
-
-    @property
-    def whole(self) -> CollectiveSums:
-        """All of them; transfer times ranks."""
-        return self.by_key.get((ALL, ALL), CollectiveSums())
-
-
-def sum_collectives(run: RunSums) -> RunCollectives:
-    """Add the matched collectives of a run up."""
+    Those that were matched with low confidence add nothing.
+    """
     collectives = run.job.collectives
     delays = delays_ns(collectives, run.job.facts.held)
     by_key: dict[tuple[str, str], CollectiveSums] = {}
@@ -247,7 +227,7 @@ def sum_collectives(run: RunSums) -> RunCollectives:
         of_sequence = communicator(collectives.devices, sequence.owners), sequence.operation
         for key in (of_sequence, (ALL, ALL)):
             by_key[key] = by_key.get(key, CollectiveSums()) + part
-    return RunCollectives(by_key)
+    return by_key
 
 
 def _summed(
@@ -255,7 +235,7 @@ def _summed(
 ) -> CollectiveSums:
     waits, met = sequence.waits, sequence.waits.met
     if sequence.confidence == LOW_CONFIDENCE:
-        return CollectiveSums(unsure_ns=int(waits.total_ns.sum()))
+        return CollectiveSums()
     net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
     residual = np.full(len(sequence), sequence.residual_ns, dtype=np.int64)
     caused: Counter[int] = Counter()

@@ -33,14 +33,13 @@ class DeviceSums:
     """One device of one rank, or all devices of ranks together.
 
     Attributes:
-        exposed_ns: The part of it in which nothing but copies runs beside it.
+        exposed_ns: Communication beside which nothing but copies runs.
         idle_ns: Shape (causes,), idle time by cause (see `nsys_llm.taxonomy.idle_causes`), the
             profiler's share last; None where it is not known.
     """
 
     device_id: int
     window_ns: int
-    communication_ns: int
     exposed_ns: int
     copy_ns: int
     busy_ns: int
@@ -54,7 +53,6 @@ class DeviceSums:
         return cls(
             device_id=-1,
             window_ns=sum(item.window_ns for item in devices),
-            communication_ns=sum(item.communication_ns for item in devices),
             exposed_ns=sum(item.exposed_ns for item in devices),
             copy_ns=sum(item.copy_ns for item in devices),
             busy_ns=sum(item.busy_ns for item in devices),
@@ -166,7 +164,6 @@ def _devices(
         DeviceSums(
             device_id=overlap.device_id,
             window_ns=total_length_ns(device_windows(trace, overlap.device_id)[0]),
-            communication_ns=overlap.communication_ns,
             exposed_ns=overlap.parts.communication_only_ns + overlap.parts.communication_copy_ns,
             copy_ns=overlap.copy_ns,
             busy_ns=overlap.busy_ns,
