@@ -123,11 +123,9 @@ def test_what_is_slow_stands_before_two_kinds_of_work_and_communication(tmp_path
     builder = TraceBuilder()
     for index in range(60):
         builder.kernel("two", start_ns=1_000 * index, duration_ns=90 if index % 6 == 5 else 4)
-        long_ns = (9, 120) if index == 30 else (4, 4)
-        for name, at_ns, ns in zip(
-            ("k", "ncclDevKernel_AllReduce"), (400, 700), long_ns, strict=True
-        ):
-            builder.kernel(name, start_ns=1_000 * index + at_ns, duration_ns=ns)
+        for name, at_ns, long_ns in (("k", 400, 9), ("ncclDevKernel_AllReduce", 700, 120)):
+            length_ns = long_ns if index == 30 else 4
+            builder.kernel(name, start_ns=1_000 * index + at_ns, duration_ns=length_ns)
     path = builder.write_sqlite(tmp_path / "t.sqlite")
     outliers = tables(tmp_path / "o", path, options=["--top", "12"])["outliers"]
     assert rows(outliers, "name excess_ns likely_cause") == [
