@@ -17,7 +17,6 @@ from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.job.collectives.profiler import delays_ns, profiler_waits_ns, without_profiler
 from nsys_llm.job.collectives.waits import member_waits
-from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import positions, summed
 from nsys_llm.numeric.intervals import IntArray
@@ -87,7 +86,7 @@ class RunSums:
             others=tuple(rank for rank in ranks if rank.key not in part.ranks),
             devices_n=len(devices),
             whole=DeviceSums.total(devices),
-            moves=ByKey.merge([sums.moves for _, sums in own]).rows(),
+            moves=part.moves.rows(),
             gpus=frozenset(gpu for rank, _ in own if rank.facts for gpu in rank.facts.gpus),
             kernel_ns=int(part.kernels["total_ns"].sum()),
             launches_n=int(part.kernels.counts.count.sum()),
@@ -117,10 +116,6 @@ class RunSums:
         counts = ValueCounts(counts.group[rows], counts.value[rows], counts.count[rows])
         known = code >= 0
         return kernel_side(counts, summed(code[known], kernels["total_ns"][known], groups_n))
-
-    def summed_names(self, of: Callable[[RankSums], ByKey]) -> dict[str, tuple[int, ...]]:
-        """Return calls and time by name over all ranks."""
-        return ByKey.merge([of(rank) for _, rank in self.ranks]).rows()
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ test, and floors for what counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nsys_llm.facts.compared.operations import CopyKind, config_text
-from nsys_llm.facts.compared.rank import RankSums
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.grouping import positions
@@ -195,7 +194,7 @@ def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, FloatArray]])
 
 def api_columns(runs: Runs) -> Columns:
     """Return the table apis."""
-    names, columns = _named(runs, "calls", lambda sums: sums.apis)
+    names, columns = _named("calls", [run.job.facts.compared.apis for run in runs.compared])
     return by_change(
         {"api": names, "class": [classify_api(name) for name in names], **columns}, "api"
     )
@@ -203,13 +202,13 @@ def api_columns(runs: Runs) -> Columns:
 
 def phase_columns(runs: Runs) -> Columns:
     """Return the table phases: GPU time by phase."""
-    names, columns = _named(runs, "operations", lambda sums: sums.phases)
+    names, columns = _named("operations", [run.job.facts.compared.phases for run in runs.compared])
     return by_change({"phase": names, **columns}, "phase")
 
 
-def _named(runs: Runs, what: str, of: Callable[[RankSums], ByKey]) -> tuple[list[str], Columns]:
+def _named(what: str, both: Sequence[ByKey]) -> tuple[list[str], Columns]:
     """Return the names that a run has calls of or time in, and sums over all ranks."""
-    sides = [run.summed_names(of) for run in runs.compared]
+    sides = [sums.rows() for sums in both]
     names = sorted({name for side in sides for name, sums in side.items() if sums != (0, 0)})
     return names, _sum_columns(what, names, sides)
 
