@@ -41,17 +41,13 @@ def sides(pair):
     return ["--baseline", pair[0], "--input", pair[1]]
 
 
-def test_a_change_of_just_the_limit_passes(tmp_path, pair):
+def test_a_change_of_just_the_limit_passes_and_a_larger_one_is_exit_1(tmp_path, pair, capsys):
     code, verdict = run(tmp_path, *sides(pair), "--gate", "kernel(*):+3%", "kernel(k):+6ns")
     assert (code, verdict["verdict"], verdict["exit_code"]) == (0, "pass", 0)
     assert [gate["result"] for gate in verdict["gates"]] == ["pass", "pass"]
     assert verdict["gates"][0]["allowed"] == 6.0
-
-
-def test_a_larger_one_fails_with_exit_1_and_is_told(tmp_path, pair, capsys):
-    code, verdict = run(
-        tmp_path, *sides(pair), "--gate", "kernel(*):+2%", "--gate", "kernel(*):+3%"
-    )
+    gates = "--gate", "kernel(*):+2%", "--gate", "kernel(*):+3%"
+    code, verdict = run(tmp_path, *sides(pair), *gates)
     assert (code, verdict["verdict"]) == (1, "fail")
     assert [gate["result"] for gate in verdict["gates"]] == ["fail", "pass"]
     shown = capsys.readouterr()
@@ -205,19 +201,12 @@ def test_the_code_that_weighs_most_wins(before, results, after):
         assert gated(before, results, "probably") is ExitCode.GATE_FAILED
 
 
-def test_an_empty_or_partial_run_tells_no_noise(tmp_path, pair):
-    empty = EMPTY.write_sqlite(tmp_path / "empty.sqlite")
-    folder = tmp_path / "broken"
+def test_an_empty_a_partial_and_another_run_tell_no_noise(tmp_path, pair):
+    empty, folder = EMPTY.write_sqlite(tmp_path / "empty.sqlite"), tmp_path / "broken"
     folder.mkdir()
     report(folder / "rank0.sqlite", 900, 900)
     (folder / "rank1.sqlite").write_bytes(b"no database")
-    words = [*sides(pair), "--baselines", empty, folder, "--allow-missing-ranks"]
-    code, verdict = run(tmp_path, *words, "--gate", "kernel(*):+2%")
-    assert (code, verdict["noise_runs"], verdict["gates"][0]["noise"]) == (1, 0, None)
-
-
-def test_a_kernel_that_no_further_run_has_tells_no_noise(tmp_path, pair):
     other = report(tmp_path / "other.sqlite", 100, 100, name="other")
-    words = [*sides(pair), "--baselines", other, "--gate", "kernel(k):+2%"]
-    code, verdict = run(tmp_path, *words)
+    words = [*sides(pair), "--baselines", empty, folder, other, "--allow-missing-ranks"]
+    code, verdict = run(tmp_path, *words, "--gate", "kernel(k):+2%")
     assert (code, verdict["noise_runs"], verdict["gates"][0]["noise"]) == (1, 1, None)
