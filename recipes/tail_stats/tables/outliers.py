@@ -11,7 +11,6 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.tails.instances import Instances
 from nsys_llm.numeric.grouping import positions
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import is_outlier, ratio
 from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.report.ncu import ncu_commands
@@ -56,7 +55,7 @@ def outlier_columns(
 ) -> Columns:
     """Return the columns of the table outliers."""
     numbers = instances.numbers
-    owner = _owners(instances, ranks)
+    owner = positions(instances.ranks, (rank.key for rank in ranks))[numbers["owner"]]
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
     offset_ns = np.array(_offsets_ns(ranks, options), dtype=np.int64)[owner]
@@ -117,12 +116,6 @@ _BESIDE: Final = {
     "communication": "communication",
     "copies": "copies",
 }
-
-
-def _owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
-    """Return for each launch the position of its rank among the numbered ones."""
-    place = positions(instances.ranks, (rank.key for rank in ranks))
-    return place[instances.numbers["owner"]]
 
 
 def _causes(columns: Columns, mode: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
