@@ -16,7 +16,7 @@ from nsys_llm.view.text import counted, format_ns, format_percent, quoted, ranks
 from ..tables.medians import LEAST_PCT as LEAST_SHOWN_PCT
 from ..tables.medians import REST
 from .collectives import remarks_on_collectives, wait_findings
-from .kernels import SlowLaunches, gpus_of, slow_launches, tail_findings
+from .kernels import SlowLaunches, burst_findings, gpus_of, slow_launches, tail_findings
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
 _FEW_PCT: Final = 50.0
@@ -64,6 +64,7 @@ def findings(tables: Tables) -> list[Finding]:
     return [
         *rank_findings(tables),
         *wait_findings(tables, walls, named),
+        *burst_findings(tables, named),
         *tail_findings(tables, slow_launches(tables, walls, named)),
         *remarks_on_collectives(tables),
     ]

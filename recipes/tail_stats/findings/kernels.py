@@ -1,6 +1,7 @@
 """Findings on kernels some of whose launches take over twice the median of their configuration.
 
-Communication is left out: it is long because it waits for other ranks.
+Or that come together (table outlier_clusters). Communication is left out: it is long because it
+waits for other ranks.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import pandas as pd
@@ -20,15 +22,19 @@ from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.advice import advice_on
 from nsys_llm.taxonomy.cuda_codes import MIGRATION
 from nsys_llm.taxonomy.names import normalize_range
-from nsys_llm.view.text import shortened
+from nsys_llm.view.text import counted, shortened
 
 from ..tables.outliers import PAGES
 from .texts import MOST, RULES
 
+_BURST: Final = ("rank", "device_id", "ranks", "window_start_ns")
+_SIZES: Final = ("outliers_n", "ranks_n", "expected", "kernels_n", "excess_ns", "window_end_ns")
 _PLACE: Final = ("rank", "device_id", "name", "config")
 _TIMES: Final = ("outliers_n", "launches_n", "all_p50_ns", "p99_ns", "max_ns")
 #: Rows of rank_tails that are looked at, those with most time in slow launches.
 _LOOKED_AT: Final = 200
+#: Share of their time beyond the median from which slow launches are those of bursts.
+_MOST_PCT: Final = 50.0
 
 
 def gpu_of(row: Record) -> Gpu:
@@ -88,13 +94,14 @@ def _lost_ns(row: Record) -> float:
 
 
 def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]:
-    """Return the findings on the costliest configurations."""
-    return [_tail(tables, item) for item in slow[:MOST]]
+    """Return the findings on the costliest configurations, but for those that bursts are about."""
+    apart = (item for item in slow if (item.row["burst_pct"] or 0.0) <= _MOST_PCT)
+    return [_tail(tables, item) for item in islice(apart, MOST)]
 
 
 def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     row = slow.row
-    listed = _listed(tables, row)
+    listed = _listed(tables, row, _PLACE)
     common = _context(listed)
     cause = common["likely_cause"] or ""
     case = "pages" if cause == PAGES else "varying" if row["systematic"] else None
@@ -107,7 +114,7 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
             "launches",
             row["name"],
             time_ns=slow.lost_ns,
-            worst_pct=_worst_pct(tables, row, listed),
+            worst_pct=worst_pct(tables, row, listed),
         ),
         fields={
             "kernel": shortened(row["name"]),
@@ -133,7 +140,7 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     )
 
 
-def _worst_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:
+def worst_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:
     """Return the share of the GPU's worst step that listed launches take beyond the median there.
 
     None where steps are not known. What is not listed takes less.
@@ -173,10 +180,63 @@ def _pages(listed: Sequence[Record]) -> dict[str, Any]:
     return {"pages": kind.replace(MIGRATION, f"{MIGRATION}s"), "advice": advice_on(copy=kind) or ""}
 
 
-def _listed(tables: Tables, row: Record) -> list[Record]:
-    """Return the rows of `outliers` that are of one row of `rank_tails`."""
+def _listed(tables: Tables, row: Record, names: Sequence[str]) -> list[Record]:
+    """Return the rows of `outliers` that are of one row of another table, by some columns."""
     frame = tables["outliers"]
     chosen = ~frame["communication"].astype(bool)
-    for name in _PLACE:
+    for name in names:
         chosen &= frame[name] == row[name]
     return records(frame[chosen])
+
+
+def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
+    """Return one finding a GPU and set of ranks, about the costliest of its bursts."""
+    rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
+    by_place = grouped(rows, "ranks", "rank", "device_id")
+    found = [_burst(tables, alike) for alike in by_place.values()]
+    return sorted(found, key=lambda finding: -finding.impact_ns)[:MOST]
+
+
+def _burst(tables: Tables, rows: Sequence[Record]) -> Finding:
+    """Return the finding on bursts of the same GPU, the costliest first."""
+    row, more_n = rows[0], len(rows) - 1
+    window_ns = row["window_start_ns"], row["window_end_ns"]
+    on_gpu = _listed(tables, row, ("rank", "device_id"))
+    listed = [item for item in on_gpu if window_ns[0] <= item["start_ns"] <= window_ns[1]]
+    rank, device_id = gpu_of(row)
+    lost_ns = sum(item["excess_ns"] for item in rows)
+    alone = row["ranks_n"] == 1
+    return RULES["outlier_cluster"].finding(
+        cause=Cause("kernels", rank, device_id, row["name"]),
+        change=Change(
+            "launches",
+            row["name"],
+            time_ns=lost_ns,
+            worst_pct=worst_pct(tables, row, listed),
+        ),
+        fields={
+            "where": f"rank {rank}" if alone else counted(row["ranks_n"], "rank"),
+            "more": f"the largest of {more_n + 1}" if more_n else "",
+            "together": "" if alone else row["ranks"],
+            "kernel": shortened(row["name"]),
+            "likely_cause": row["likely_cause"],
+            "lost_ns": lost_ns,
+        },
+        case="beside" if row["likely_cause"].startswith("shared") else None,
+        evidence=(
+            *cells("outlier_clusters", row, _BURST, _SIZES),
+            claim(
+                *(tables, "lasting_ns", "outlier_clusters", "window_end_ns-window_start_ns"),
+                **{name: row[name] for name in _BURST},
+            ),
+            claim(
+                *(tables, "bursts_n", "outlier_clusters", "rank", "count"),
+                **{name: row[name] for name in ("rank", "device_id", "ranks")},
+            ),
+        ),
+        rank=rank,
+        device_id=device_id,
+        name=row["name"],
+        window_ns=window_ns,
+        impact_ns=lost_ns,
+    )

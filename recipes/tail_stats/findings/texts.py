@@ -73,6 +73,30 @@ RULES: Final = rules_by_id(
         tables=("stragglers", "collectives"),
     ),
     Rule(
+        "outlier_cluster",
+        scope="rank",
+        title="{outliers_n:launch|launches} over twice their median on {where} within {lasting_ns}"
+        "[, {more}]",
+        details="Chance would put {expected:.2g} there. They belong to {kernels_n:kernel}, most "
+        "to {kernel:quoted}[ (ranks {together:quoted})]. Likely cause of most: {likely_cause}. "
+        "From {window_start_ns:instant} to {window_end_ns:instant} in the profile of rank {rank}, "
+        "which loses {lost_ns} beyond the medians.",
+        threshold="more of them in a short time than chance explains (table `outlier_clusters`); "
+        f"the gain is their time beyond the medians on the GPU that loses most; {_SHOWN}",
+        source=OURS,
+        recommendation="Something slowed the GPU down for a moment. Check its clocks, "
+        "temperature, power and other processes in that time.",
+        cases={
+            "beside": Case(
+                recommendation="Other work runs beside them in that time (`outliers.beside`): "
+                "move it or limit it."
+            ),
+        },
+        record="--gpu-metrics-devices=all",
+        tables=("outlier_clusters", "outliers"),
+        specificity=OF_KERNEL,
+    ),
+    Rule(
         "slow_launches",
         scope="kernel",
         title="{kernel:quoted} takes over twice its median in {share_pct} of its launches on rank "

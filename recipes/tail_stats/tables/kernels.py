@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +67,9 @@ def tail_numbers(medians: Medians, parts: RankParts) -> Columns:
     }
 
 
-def rank_tail_numbers(medians: Medians, parts: RankParts, beyond: Sequence[Beyond]) -> Columns:
+def rank_tail_numbers(
+    medians: Medians, parts: RankParts, beyond: Sequence[Beyond], burst_pct: npt.NDArray[Any]
+) -> Columns:
     """Return the numbers of the table rank_tails; column `key` has the key of each row."""
     rows_n = [len(tails.key) for _, tails in parts]
     code = joined([medians.rows[rank.key] for rank, _ in parts])
@@ -89,6 +91,7 @@ def rank_tail_numbers(medians: Medians, parts: RankParts, beyond: Sequence[Beyon
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
+        "burst_pct": burst_pct,
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
         "longest_start_ns": nullable(joined([tails.longest_start_ns for _, tails in parts])),
     }

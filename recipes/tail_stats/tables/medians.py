@@ -107,7 +107,7 @@ class ShownKeys:
 
         Args:
             beyond: Of each rank, what its rows have beyond the medians.
-            listed: Keys of the launches in the table outliers.
+            listed: Keys of launches that other tables list.
         """
         if len(medians.keys) <= MANY:
             return cls(medians, np.ones(len(medians.keys), dtype=bool))

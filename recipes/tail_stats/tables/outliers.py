@@ -11,6 +11,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.facts.tails.instances import Instances
 from nsys_llm.numeric.grouping import positions
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import is_outlier, ratio
 from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.report.ncu import ncu_commands
@@ -55,12 +56,12 @@ def outlier_columns(
 ) -> Columns:
     """Return the columns of the table outliers."""
     numbers = instances.numbers
-    owner = positions(instances.ranks, (rank.key for rank in ranks))[numbers["owner"]]
+    owner = owners(instances, ranks)
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
-    offset_ns = np.array(_offsets_ns(ranks, options), dtype=np.int64)[owner]
+    offset_ns = np.array(offsets_ns(ranks, options), dtype=np.int64)[owner]
     aligned = np.where(offset_ns == NULL_INT, NULL_INT, numbers["start_ns"] + offset_ns)
-    states = _states_of(instances)
+    states = states_of(instances)
     columns = {
         "rank": [ranks[value].number for value in owner.tolist()],
         "file": [ranks[value].file for value in owner.tolist()],
@@ -89,7 +90,7 @@ def outlier_columns(
     return {**columns, "likely_cause": _causes(columns, medians.modes[numbers["key"]])}
 
 
-def _states_of(instances: Instances) -> npt.NDArray[Any]:
+def states_of(instances: Instances) -> npt.NDArray[Any]:
     """Return which of `STATES` each launch is in."""
     numbers = instances.numbers
     warm = np.where(
@@ -101,7 +102,7 @@ def _states_of(instances: Instances) -> npt.NDArray[Any]:
     return np.array(STATES, dtype=object)[code]
 
 
-def _offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
+def offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
     """Return how much later than the first the capture of each rank began; NULL_INT: not known."""
     if options["disable_alignment"] or len({rank.key.path for rank in ranks}) == 1:
         return [0] * len(ranks)
@@ -116,6 +117,12 @@ _BESIDE: Final = {
     "communication": "communication",
     "copies": "copies",
 }
+
+
+def owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
+    """Return for each launch the position of its rank among the numbered ones."""
+    place = positions(instances.ranks, (rank.key for rank in ranks))
+    return place[instances.numbers["owner"]]
 
 
 def _causes(columns: Columns, mode: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from nsys_llm.facts.tails.kernels import KernelTails
 from nsys_llm.job.collectives.profiler import delays_ns
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.reduced.job import Job
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
+from .clusters import burst_pcts, cluster_rows, clusters, outlier_events
 from .collectives import (
     clock_columns,
     collective_columns,
@@ -45,11 +47,16 @@ def _kernel_columns(
 ) -> dict[str, Cells]:
     parts = [(rank, kernels.ranks[rank.key]) for rank in ranks]
     medians = Medians(kernels)
-    listed = outlying(kernels.instances, medians).take(slice(options["top"]))
+    outliers = outlying(kernels.instances, medians)
+    listed = outliers.take(slice(options["top"]))
+    events = outlier_events(outliers, medians, parts)
+    bursts = clusters(events, medians, parts, options)
     beyond = [medians.beyond_of(rank, tails) for rank, tails in parts]
-    by_rank = rank_tail_numbers(medians, parts, beyond)
+    rows_n = sum(len(tails.key) for _, tails in parts)
+    by_rank = rank_tail_numbers(medians, parts, beyond, burst_pcts(events, bursts, rows_n))
     numbers = tail_numbers(medians, parts)
-    shown = ShownKeys.of(medians, parts, beyond, listed.numbers["key"])
+    together = [outliers.numbers["key"][rows] for rows, _ in bursts]
+    shown = ShownKeys.of(medians, parts, beyond, joined([listed.numbers["key"], *together]))
     tails, rank_tails = shown.rows(numbers, _ORDER), shown.rows(by_rank, _RANK_ORDER)
     del tails["key"], rank_tails["key"]
     return {
@@ -57,4 +64,5 @@ def _kernel_columns(
         "rank_tails": rank_tails,
         "tail_ranks": tail_rank_columns(by_rank, parts),
         "outliers": outlier_columns(listed, medians, ranks, options),
+        "outlier_clusters": cluster_rows(bursts, outliers, medians, ranks, options),
     }

@@ -19,7 +19,7 @@ from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_change, format_count, format_value
 
 from .checks import ALL, STEP_TIMES, TOTALS, other_work
-from .chosen_steps import choices, inter_token_ns, step_kernels
+from .chosen_steps import choices, inter_token_ns, step_copies, step_kernels
 from .comparability import STEP, Comparison
 from .runs import Runs, RunSums
 from .step_splits import SPAN, RunSteps, mean_split, total
@@ -166,7 +166,7 @@ class Metrics:
             return self._with_argument(run, metric, argument)
         if _is_of_step(metric):
             steps = self._steps_of(run)
-            return None if steps is None else self._of_step(steps, metric)
+            return None if steps is None else self._of_step(run, steps, metric)
         return _PLAIN[metric](run)
 
     @cached_property
@@ -180,10 +180,15 @@ class Metrics:
         other = run in self.runs.noise and steps.name != baseline.name
         return None if other or self.comparison.kind != STEP else steps
 
-    def _of_step(self, steps: RunSteps, metric: str) -> Value:
+    def _of_step(self, run: RunSums, steps: RunSteps, metric: str) -> Value:
         if metric == INTER_TOKEN:
             return _exact(inter_token_ns(steps, 99))
-        typical, every = choices(steps, self.comparison.cells, None)
+        cells, launches = self.comparison.cells, self._kernels[run.side].values()
+        if metric in ("gpu_time_per_step", "kernel_launches_per_step"):
+            return _summed(ns if metric.startswith("gpu") else n for n, ns in launches)
+        if metric == "copy_bytes_per_step":
+            return _summed(size for _, _, size in step_copies(steps, cells).values())
+        typical, every = choices(steps, cells, None)
         if metric == SLOW_STEPS:
             slow_n, steps_n = every.slow_count()
             return _exact(100 * slow_n / steps_n if steps_n else None)

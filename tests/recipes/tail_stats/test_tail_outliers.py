@@ -180,7 +180,9 @@ def test_of_very_many_configurations_small_ones_are_one_row(tmp_path, monkeypatc
     names = {*large["name"], *slow, *every["outliers"]["name"], *every["tails"]["name"][:6]}
     for name in ("tails", "rank_tails"):
         kept = every[name][every[name]["name"].isin({*names, "ncclDevKernel_AllReduce"})]
-        assert some[name][: len(kept)].equals(kept.reset_index(drop=True))
+        # Of fewer launches known fewer are in bursts.
+        kept = kept.reset_index(drop=True).assign(burst_pct=0)
+        assert some[name][: len(kept)].assign(burst_pct=0).equals(kept)
     assert len(some["rank_tails"]) == len(kept)
     rest, sums = some["tails"].iloc[-1], ["launches_n", "total_ns", "excess_ns", "outliers_n"]
     assert rest["label"] == f"(other kernels) [{202 - len(some['tails'])} configurations]"
