@@ -95,8 +95,6 @@ class Score:
     """How an overview did on one job.
 
     Attributes:
-        kind: What is planted.
-        seed: Of the job.
         right: 1 where the first item has the cause that was planted, or one that gains as much;
             0.5 where it says only where the time of the fault is lost; of a job without a fault,
             where no word is false.
