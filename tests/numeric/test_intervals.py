@@ -21,9 +21,7 @@ from nsys_llm.numeric.intervals import (
     starts_inside,
     subtract_intervals,
     total_length_ns,
-    union_before_ns,
     union_intervals,
-    union_length_ns,
 )
 
 END = 40  # the bitmaps reach from 0 to here
@@ -53,16 +51,6 @@ def union_of(pairs):
 def exclusive(pairs):
     starts, ends = columns(pairs)
     return exclusive_ns(starts, ends, np.arange(len(pairs))).tolist()
-
-
-@given(intervals, st.lists(st.integers(-3, END + 3), max_size=5), st.integers(1, 3))
-def test_blocks_of_a_union_add_up_to_what_a_bitmap_covers(pairs, instants, block):
-    covered = (bitmap(pairs) > 0).astype(int)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nsys_llm.numeric.blocks._SMALL_BLOCK", block)
-        assert union_length_ns(*columns(pairs)) == covered.sum()
-        before = union_before_ns(np.array(instants, dtype=np.int64), *columns(pairs))
-    assert before.tolist() == [covered[: max(at, 0)].sum() for at in instants]
 
 
 @given(st.lists(intervals, max_size=4))
@@ -171,19 +159,6 @@ def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, r
     assert (shares <= ends - starts).all()
     plain = exclusive(pairs)
     assert shares.tolist() == [plain[row] for row in rows]
-
-
-def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monkeypatch):
-    random = np.random.default_rng(0)
-    starts = random.integers(0, 500, 50)
-    ends = starts + random.integers(0, 60, 50)
-    windows = union_of([(start, start + 9) for start in range(0, 600, 13)])
-    whole = clipped_lengths(starts, ends, windows)
-    assert len(windows) == 47
-    monkeypatch.setattr("nsys_llm.numeric.intervals._FEW", 3)
-    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
-    monkeypatch.setattr("nsys_llm.numeric.blocks._SMALL_BLOCK", 7)
-    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
 
 
 def test_bounds_are_the_first_begin_and_the_last_end():
