@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from trace_host import event_end_ns
-from trace_waits import WaitTraceBuilder
+from trace_host import HostTraceBuilder, event_end_ns
 
 from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.trace_schema import Cells
@@ -43,7 +42,7 @@ class Place(Queue, total=False):
     launch_name: str
 
 
-class TraceBuilder(WaitTraceBuilder):
+class TraceBuilder(HostTraceBuilder):
     """A report built event by event.
 
     Each event takes `start_ns` and either `duration_ns` or `end_ns`. `launch` is the (start, end)
@@ -186,9 +185,6 @@ class TraceBuilder(WaitTraceBuilder):
             mode: `node` gives a kernel per node, all with the launch's correlation id. `graph`
                 gives one row for the whole graph, and none where the schema has no such table.
             graph_exec_id: Of the graph; its nodes are numbered from 1 below it.
-            launch_name: Of the API call.
-            tid: The launching thread.
-            queue: Process, device, context and stream.
         """
         pid = queue.get("pid")
         identity = self.reserve_correlation_ids(1, pid=pid)

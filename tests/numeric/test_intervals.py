@@ -6,7 +6,6 @@ from itertools import pairwise
 from unittest import mock
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
