@@ -6,17 +6,22 @@ from itertools import pairwise
 from unittest import mock
 
 import numpy as np
+import pytest
+from effort import over_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.exclusive import exclusive_ns
 from nsys_llm.numeric.intervals import (
+    bin_edges,
     bounds,
     clip_to_windows,
     clipped_lengths,
     covered_ns,
     intersect_intervals,
     merged_unions,
+    nesting_lanes,
+    span_quarters,
     starts_inside,
     subtract_intervals,
     total_length_ns,
@@ -163,3 +168,69 @@ def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, r
 def test_bounds_are_the_first_begin_and_the_last_end():
     assert bounds(np.array([[3, 5], [9, 12]])) == (3, 12)
     assert bounds(np.empty((0, 2), dtype=np.int64)) == (None, None)
+
+
+def _overlap_in_part(left, right):
+    (start, end), (low, high) = sorted((left, right), key=lambda span: (span[0], -span[1]))
+    return start < low < end < high
+
+
+@over_seeds(range(200))
+def test_no_two_of_one_lane_overlap_in_part(seed):
+    rng = np.random.default_rng(seed)
+    start_ns = rng.integers(0, 30, rng.integers(0, 14))
+    end_ns = start_ns + rng.integers(0, 12, start_ns.size)
+    lane = nesting_lanes(start_ns, end_ns)
+    spans = list(zip(start_ns.tolist(), end_ns.tolist(), strict=True))
+    for left, span in enumerate(spans):
+        for right in range(left):
+            assert lane[left] != lane[right] or not _overlap_in_part(span, spans[right])
+    alone = not any(
+        _overlap_in_part(span, other) for at, span in enumerate(spans) for other in spans[:at]
+    )
+    assert alone == (lane.max(initial=0) == 0)
+    assert set(lane.tolist()) == set(range(int(lane.max(initial=-1)) + 1))
+
+
+def test_a_chain_of_kernels_that_each_begin_early_needs_two_lanes():
+    start_ns = np.arange(100) * 10
+    assert nesting_lanes(start_ns, start_ns + 12).tolist() == [0, 1] * 50
+
+
+def test_the_order_of_rows_does_not_matter():
+    rng = np.random.default_rng(1)
+    start_ns = rng.permutation(50)
+    end_ns = start_ns + rng.integers(1, 20, 50)
+    order = np.argsort(start_ns)
+    lane = nesting_lanes(start_ns, end_ns)
+    assert (lane[order] == nesting_lanes(start_ns[order], end_ns[order])).all()
+
+
+def array(values):
+    return np.array(values, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "most", "edges"),
+    [
+        (10, 20, 2, [10, 15, 20]),
+        (10, 17, 3, [10, 12, 14, 17]),  # 7 = 2 + 2 + 3
+        (10, 12, 5, [10, 11, 12]),  # no part is empty
+        (10, 10, 5, [10, 10]),
+        (10, 5, 5, [10, 10]),
+    ],
+)
+def test_a_span_is_cut_into_parts_that_differ_by_one_ns_at_most(start, end, most, edges):
+    assert bin_edges(start, end, most).tolist() == edges
+
+
+def test_the_longest_capture_is_cut_without_an_overflow():
+    edges = bin_edges(-(1 << 53), 1 << 53, 200)
+    assert (edges[0], edges[-1], len(edges)) == (-(1 << 53), 1 << 53, 201)
+    assert set(np.diff(edges).tolist()) == {(1 << 54) // 200, (1 << 54) // 200 + 1}
+
+
+def test_quarters_end_at_the_end_of_the_span():
+    assert span_quarters(10, 18).tolist() == [12, 14, 16, 18]
+    # A span too short for four parts is taken as 4 ns.
+    assert span_quarters(10, 10).tolist() == [11, 12, 13, 14]
