@@ -23,17 +23,10 @@ from nsys_llm.trace.identity import (
 def facts(variables=None, mpi=None, host="node1", utc=None, steady=None, session=None):
     return CaptureFacts(
         host=host,
-        driver_version=None,
-        cuda_version=None,
-        gpus=(),
-        nsys_version=None,
-        schema_version=None,
         utc_epoch_ns=utc,
         system_clock_ns=steady,
-        processes={},
         rank_variables=variables or {},
         mpi_ranks=mpi or {},
-        graph_mode=None,
         session=session,
     )
 
