@@ -55,13 +55,6 @@ def test_sums_by_code_are_exact_where_doubles_would_round():
     assert sums.tolist() == [4, 0, 2**53 + 1]
 
 
-def test_no_values_have_no_codes_and_empty_sums():
-    nothing = np.empty(0, dtype=np.int64)
-    assert distinct(nothing).tolist() == []
-    assert [part.tolist() for part in distinct_codes(nothing)] == [[], []]
-    assert summed(nothing, nothing, 2).tolist() == [0, 0]
-
-
 @given(st.lists(st.tuples(st.integers(-2, 2), st.just(7), st.integers(0, 3)), min_size=1))
 def test_rows_of_several_columns_are_coded_in_lexicographic_order(rows):
     columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]

@@ -80,14 +80,6 @@ def test_exclusive_shares_do_not_depend_on_how_many_are_looked_at_at_once(pairs,
     assert in_blocks == exclusive(pairs)
 
 
-@given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
-def test_the_union_knows_neither_row_order_nor_the_origin_of_time(pairs, random, shift):
-    union = union_of(pairs)
-    random.shuffle(pairs)
-    starts, ends = columns(pairs)
-    assert np.array_equal(union_intervals(starts + shift, ends + shift), union + shift)
-
-
 @given(intervals, intervals)
 def test_an_intersection_covers_what_both_bitmaps_cover(left, right):
     both = intersect_intervals(union_of(left), union_of(right))
@@ -152,19 +144,6 @@ def test_exclusive_shares_follow_the_rule_segment_by_segment(pairs):
     assert exclusive(pairs) == expected
 
 
-@given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
-def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, random, shift):
-    rows = list(range(len(pairs)))
-    random.shuffle(rows)
-    starts, ends = columns([pairs[row] for row in rows])
-    shares = exclusive_ns(starts + shift, ends + shift, np.array(rows, dtype=np.int64))
-    assert int(shares.sum()) == total_length_ns(union_of(pairs))
-    assert (shares >= 0).all()
-    assert (shares <= ends - starts).all()
-    plain = exclusive(pairs)
-    assert shares.tolist() == [plain[row] for row in rows]
-
-
 def test_bounds_are_the_first_begin_and_the_last_end():
     assert bounds(np.array([[3, 5], [9, 12]])) == (3, 12)
     assert bounds(np.empty((0, 2), dtype=np.int64)) == (None, None)
@@ -195,15 +174,6 @@ def test_no_two_of_one_lane_overlap_in_part(seed):
 def test_a_chain_of_kernels_that_each_begin_early_needs_two_lanes():
     start_ns = np.arange(100) * 10
     assert nesting_lanes(start_ns, start_ns + 12).tolist() == [0, 1] * 50
-
-
-def test_the_order_of_rows_does_not_matter():
-    rng = np.random.default_rng(1)
-    start_ns = rng.permutation(50)
-    end_ns = start_ns + rng.integers(1, 20, 50)
-    order = np.argsort(start_ns)
-    lane = nesting_lanes(start_ns, end_ns)
-    assert (lane[order] == nesting_lanes(start_ns[order], end_ns[order])).all()
 
 
 def array(values):

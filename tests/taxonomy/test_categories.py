@@ -86,118 +86,17 @@ def test_every_rule_says_operation_and_source():
     assert [rule.id for rule in ALL_RULES if not rule.operation or not rule.source] == []
 
 
-def test_engines_fall_back_to_pytorch_and_generic_rules():
-    def prefixes(engine):
-        return list(dict.fromkeys(rule.id.split(".")[0] for rule in load_rules(engine).rules))
-
-    assert prefixes("vllm") == ["vllm", "pytorch", "generic"]
-    assert prefixes("sglang") == ["sglang", "pytorch", "generic"]
-    assert prefixes("trtllm") == ["trtllm", "pytorch", "generic"]
-    assert prefixes("pytorch") == ["pytorch", "generic"]
-    assert prefixes("generic") == ["generic"]
-
-
-# --- order hazards that other rule sets fall into ----------------------------------------------
-
-
-#: Names that mislead other rule sets, and names of real runs of PyTorch and vLLM.
-BY_CATEGORY = {
-    "kv_cache": [
-        # "flash" does not make a cache write attention
-        "reshape_and_cache_kernel_flash",
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "generic"])
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("triton_red_fused__to_copy_add_embedding_mean_mul_pow_rsqrt_0", "norm"),
+        ("triton_tem_fused_addmm_relu_3", "gemm"),
+        ("triton_per_fused__softmax_add_1", "softmax"),
     ],
-    "moe": [
-        # a grouped GEMM of experts is not a plain GEMM, a plain GemmUniversal is not an expert's
-        "void cutlass::device_kernel<GemmUniversal<gemm::GroupProblemShape<int>>>",
-        "__get_group_gemm_starts",
-        "void deep_gemm::fp8_gemm_kernel<(int)128, (deep_gemm::GemmType)1>()",
-        "bmm_E4m3_E4m3E4m3_Fp32_t128x8x128u2_s6_et64x8_m64x8x32_sm100f",
-        # an argument type called GroupedGemmInput does not make helpers GEMMs
-        "void tensorrt_llm::kernels::cutlass_kernels::expandInputRowsKernel<float, "
-        "(TmaWarpSpecializedGroupedGemmInput::FpXBlockScalingType)1>()",
-    ],
-    "gemm": [
-        "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int>>",
-        "void deep_gemm::fp8_gemm_kernel<(int)128, (deep_gemm::GemmType)0>()",
-        # the reduction of split K belongs to its GEMM
-        "splitKreduce_kernel",
-        "triton_tem_fused_addmm_relu_3",
-        "ampere_s16816gemm_fp16_128x64_ldg8_stages_32x6_tn",
-        "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize32x32x64_execute_kernel__5x_cublas",
-        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_s161616gemm_f16_32x32_128x2_tn_align8>()",
-    ],
-    "norm": [
-        # quantisation fused into a norm or an activation
-        "void vllm::rms_norm_static_fp8_quant_kernel<c10::Half, c10::Float8_e4m3fn>()",
-        # names of torch.compile list operations; the main one decides
-        "triton_red_fused__to_copy_add_embedding_mean_mul_pow_rsqrt_0",
-        "_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8EEEvPT_",
-    ],
-    "activation": [
-        "_silu_and_mul_post_quant_kernel",
-        "_ZN4vllm18act_and_mul_kernelIN3c108BFloat16EXadL_ZNS_11silu_kernelIS2_EET_RKS4_EELb1EEE",
-    ],
-    "communication": [
-        # collectives that are not called nccl
-        "void vllm::cross_device_reduce_2stage<__half, (int)4>()",
-        "void <unnamed>::multimem_all_reduce_kernel<c10::BFloat16, (int)16>()",
-        "void flashinfer::allreduce_fusion_kernel_twoshot_sync<int>()",
-        "_Z22ncclDevKernel_SendRecv24ncclDevKernelArgsStorageILm4096EE",
-    ],
-    "recurrent": [
-        # the convolution of linear attention
-        "_causal_conv1d_update_kernel",
-    ],
-    "memory": [
-        # the template is called elementwise, the functor copies
-        "void at::native::elementwise_kernel<(int)128, (int)4, void "
-        "at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda()>>()",
-        "_ZN2at6native29vectorized_elementwise_kernelILi8EZNS0_25bfloat16_copy_kernel_cudaERNS_",
-    ],
-    "elementwise": [
-        # the loader is called LoadWithCast, the functor adds
-        "void at::native::unrolled_elementwise_kernel<CUDAFunctor_add<float>, "
-        "at::native::memory::LoadWithCast<(int)2>>()",
-        "void at::native::vectorized_elementwise_kernel<(int)4, pow_tensor_scalar_kernel_impl<>>()",
-        "void at::native::elementwise_kernel<(int)128, (int)2, neg_kernel_cuda()>()",
-        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEE",
-    ],
-    "reduction": [
-        # a norm of a vector is a reduction, and over many tensors part of the optimizer
-        "void at::native::reduce_kernel<(int)512, ReduceOp<float, NormTwoOps<float>>>()",
-        "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7MeanOpsIffffEEjfLi4EL",
-    ],
-    "optimizer": ["void at::native::multi_tensor_apply_kernel<LpNormFunctor<float>>()"],
-    "softmax": ["triton_per_fused__softmax_add_1"],
-    "triton_fused": [
-        "triton_poi_fused_4",
-        "triton_red_fused_add_sum_0",
-    ],
-    "attention": [
-        "_ZN5flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi128ELi128ELi64ELi4ELb0ELb0EE"
-    ],
-    "compiler": [
-        # a base name that hides the kernel is not guessed
-        "device_kernel",
-        "Kernel2",
-        "kernel",
-    ],
-}
-#: Of names that torch.compile lists the main operation decides, which no rule of `generic` knows.
-COMPILED_FOR = ("norm", "gemm", "softmax")
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_words_in_a_name_do_not_mislead(engine):
-    rules = load_rules(engine)
-    wrong = {
-        name: (found, category)
-        for category, names in BY_CATEGORY.items()
-        for name in names
-        if (found := rules.classify(name).category) != category
-        and not (engine == "generic" and found == "triton_fused" and category in COMPILED_FOR)
-    }
-    assert wrong == {}
+)
+def test_of_operations_that_torch_compile_lists_the_main_one_decides(engine, name, category):
+    assert load_rules(engine).classify(name).category == category
 
 
 # Base names that a profiling guide maps to model operations.

@@ -11,7 +11,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.attribution import EarlyStarts, duplicate_keys, early_starts, join_launches
 
-# Dense ids use a table; sparse huge ones, and calls without an id, use a search.
+# Dense ids, sparse huge ones, and calls without an id.
 id_lists = st.one_of(
     st.lists(st.integers(0, 6), max_size=8),
     st.lists(st.sampled_from([NULL_INT, -1, 0, 3, 2**32, 2**53 + 1, 2**63 - 1]), max_size=8),

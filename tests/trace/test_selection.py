@@ -154,11 +154,6 @@ def test_a_whole_graph_is_left_out_where_its_nodes_are_recorded():
     assert coverage["graph"].total_ns == 4 + 4
 
 
-def test_without_api_calls_every_launch_is_missing():
-    _, coverage = selected(trace(op(10, 12, 5)))
-    assert coverage["kernel"].api_missing_n == 1
-
-
 def test_coverage_tells_absent_tables_from_empty_ones_and_rows_of_no_process():
     profile = trace(op(0, 1, global_pid=NULL_INT))
     profile = Trace(profile.tables, frozenset({"memsets"}), STRINGS)
