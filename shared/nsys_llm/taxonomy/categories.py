@@ -8,7 +8,7 @@ name wins. A name that matches no rule gets the category `UNMATCHED`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -116,15 +116,9 @@ class RuleSet:
         for rule, literals in zip(self.rules, self._literals, strict=True):
             # Most patterns are ruled out by characters that they need: trying all takes longer.
             needed = any(literal in text for literal in literals)
-            if needed and _regex(rule.pattern).search(text):
+            if needed and re.search(rule.pattern, text):
                 return Classification(rule.category, rule.id, rule.operation, rule.flags)
         return _NO_MATCH
-
-
-@cache
-def _regex(pattern: str) -> re.Pattern[str]:
-    """Return a pattern compiled. Of an engine's hundred a run comes to try a few."""
-    return re.compile(pattern)
 
 
 @cache
@@ -139,7 +133,13 @@ def load_rules(engine: str) -> RuleSet:
             f"'{engine}' is not an engine with rules; use one of {', '.join(ENGINES)}."
         )
     entries = [entry for content in _with_extended(engine) for entry in content["rules"]]
-    return RuleSet(engine, tuple(_rule(entry) for entry in entries))
+    return RuleSet(
+        engine,
+        tuple(
+            KernelRule(**{"operation": None, **entry, "flags": tuple(entry.get("flags", ()))})
+            for entry in entries
+        ),
+    )
 
 
 def rules_for(names: Iterable[str], engine: str = "auto") -> RuleSet:
@@ -169,14 +169,16 @@ def detect_engine(names: Iterable[str]) -> str:
 def _engine_of(names: frozenset[str]) -> str:
     """Return the same; the recipes of a run ask for the same names again and again."""
     text = "\n".join(names)
-    scores = {engine: _score(engine, text) for engine in ENGINES}
+    scores = {
+        engine: sum(
+            mark["weight"]
+            for mark in data_file(f"kernel_rules/{engine}")["detect"]
+            if re.search(mark["pattern"], text)
+        )
+        for engine in ENGINES
+    }
     best = max(ENGINES, key=lambda engine: scores[engine])
     return best if scores[best] > 0 else "generic"
-
-
-def _score(engine: str, text: str) -> int:
-    marks = data_file(f"kernel_rules/{engine}")["detect"]
-    return sum(mark["weight"] for mark in marks if re.search(mark["pattern"], text))
 
 
 def _with_extended(engine: str) -> list[dict[str, Any]]:
@@ -184,10 +186,6 @@ def _with_extended(engine: str) -> list[dict[str, Any]]:
     content = data_file(f"kernel_rules/{engine}")
     extended = content.get("extends")
     return [content, *(_with_extended(extended) if extended else [])]
-
-
-def _rule(entry: Mapping[str, Any]) -> KernelRule:
-    return KernelRule(**{"operation": None, **entry, "flags": tuple(entry.get("flags", ()))})
 
 
 _PIECE: Final = re.compile(
