@@ -1,7 +1,5 @@
 """What a user reads of a capture that lacks work: first, with count, when and why."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import pytest

@@ -1,7 +1,5 @@
 """Who profiles are: groups, earlier runs, and what must be taken for neither."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Lines and progress, which is a line now and then; with --quiet nothing."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs for which the system has too few files, or too little memory."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The files of options: what no program may be made to wait for, or to hold."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Patterns that choose names."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Blocks of rows: each row once, and none empty."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Count and per-call effects: by hand, against fractions, and what swapping sides does."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gaps between operations: by hand, and against a bitmap."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Codes for distinct values: dense and sparse ids give the same as numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Interval arithmetic against a bitmap that a reader can check, and the invariants of sums."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Tests of two runs: against scipy's numbers, by enumeration, and by simulation."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 from math import comb, erfc, sqrt

@@ -1,7 +1,5 @@
 """When a series costs time: each kind by hand, and steady series that say nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """From what was typed to a list of profiles: folders, counts, twins, names, and each mistake."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Tables in memory: the rows taken of them, and what room they take."""
 
-from __future__ import annotations
-
 import weakref
 
 import numpy as np

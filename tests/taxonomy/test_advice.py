@@ -1,7 +1,5 @@
 """Advice on a late host knows what the host does, by the names of ranges, calls and functions."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsys_llm.taxonomy.advice import advice_on

@@ -1,7 +1,5 @@
 """Names of CUDA API functions and the classes that they belong to."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsys_llm.core.nulls import NULL_INT

@@ -1,7 +1,5 @@
 """Operations of communication kernels, by names as they stand in real reports."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsys_llm.taxonomy.categories import COMMUNICATION, ENGINES, load_rules

@@ -1,7 +1,5 @@
 """Peaks of GPUs and of slices of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsys_llm.taxonomy.gpus import gpu_peak, is_percent, recorded_bandwidth

@@ -1,7 +1,5 @@
 """Variables that look like secrets, by their names; the readers hand out no value."""
 
-from __future__ import annotations
-
 import pytest
 from trace_builder import TraceBuilder
 

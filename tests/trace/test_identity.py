@@ -1,7 +1,5 @@
 """Which rank is which: every rule in its turn, whatever the order of the inputs."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """NVTX ranges: how a choice is typed, what it matches, and which ranges are the steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Cutting one rank out of a profile: what is counted, what is left out, what the filters leave."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st

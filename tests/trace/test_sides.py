@@ -1,7 +1,5 @@
 """Sides: what was typed for which run, and how profiles and ranks of two runs are told apart."""
 
-from __future__ import annotations
-
 import pytest
 from trace_builder import TraceBuilder
 
