@@ -201,12 +201,3 @@ def test_unknown_values_stay_unknown_and_do_not_count():
     assert np.isnan(p_values).tolist() == [True, False, True, False]
     assert p_values[[1, 3]] == pytest.approx([0.02, 0.02])
     assert adjusted(np.array([])).size == 0
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_adjusted_values_rise_with_p_and_are_no_less(p_values):
-    p = np.array(p_values)
-    q = adjusted(p)
-    assert (q >= p - 1e-12).all()
-    assert (q <= 1).all()
-    assert (np.diff(q[np.argsort(p, kind="stable")]) >= -1e-12).all()

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.taxonomy import categories
@@ -191,21 +189,6 @@ def test_names_that_prove_no_engine_are_generic(names):
     assert detect_engine(names) == "generic"
 
 
-ANY_NAMES = [
-    *PYTORCH_NAMES,
-    *FLASHINFER_NAMES,
-    *BORROWED_NAMES,
-    *(mark[0] for mark in MARKS.values()),
-]
-
-
-@given(st.lists(st.sampled_from(ANY_NAMES), unique=True), st.randoms(), st.integers(1, 3))
-def test_order_and_number_of_names_do_not_matter(names, random, times):
-    repeated = names * times
-    random.shuffle(repeated)
-    assert detect_engine(repeated) == detect_engine(names)
-
-
 # --- the machinery -----------------------------------------------------------------------------
 
 
@@ -226,19 +209,6 @@ def test_ruling_patterns_out_by_four_characters_changes_no_result(engine):
     assert [rules.classify(name).rule_id for name in names] == [
         first_match(engine, name) for name in names
     ]
-
-
-NAME_PIECES = sorted(
-    {piece for rule in ALL_RULES for piece in re.findall(r"\w+|\W+", rule.example)}
-)
-COMPOSED_NAMES = st.lists(st.sampled_from(NAME_PIECES), max_size=12).map("".join)
-
-
-@given(st.text() | COMPOSED_NAMES, st.sampled_from(ENGINES))
-def test_any_text_gets_the_first_matching_rule(name, engine):
-    match = load_rules(engine).classify(name)
-    assert match.rule_id == first_match(engine, name)
-    assert (match.category == UNMATCHED) == (match.rule_id is None)
 
 
 def test_an_unknown_engine_is_refused_with_the_legal_ones():

@@ -272,7 +272,8 @@ FILE = "map.csv"
 def test_a_rank_map_names_profiles_with_or_without_suffix():
     text = "file,pid,rank\na.sqlite,11,1\na.sqlite,12, 0\n b ,,2\nc_pqtdir,,3\n"
     expected = {("a", 11): 1, ("a", 12): 0, ("b", None): 2, ("c", None): 3}
-    assert read_rank_map(FILE, text, ["a", "b", "c"]) == expected
+    # It may list profiles that are not there.
+    assert read_rank_map(FILE, text, ["a", "b"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -302,8 +303,3 @@ def test_a_rank_map_that_contradicts_itself_is_refused(rows):
     # Falling through to another rule would number the ranks against the user's word.
     with pytest.raises(UsageError, match="--rank-map"):
         read_rank_map(FILE, "file,rank\n" + rows, ["a", "b"])
-
-
-def test_a_rank_map_may_list_profiles_that_are_not_there():
-    text = "file,rank\na,0\nelsewhere,0\n"
-    assert read_rank_map(FILE, text, ["a"])["a", None] == 0

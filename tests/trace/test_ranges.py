@@ -72,18 +72,15 @@ def test_a_choice_without_a_name_or_with_two_domains_is_refused(text):
         parse_choice(text)
 
 
-def test_ranges_come_in_order_of_start_and_the_longer_first():
+def test_ranges_come_in_order_of_start_and_the_longer_first_one_never_closed_with_the_capture():
     events = events_of(
+        (PUSH_POP, 2, NULL_INT, "open", NULL_INT, 1, 0),
         (PUSH_POP, 4, 6, "late", NULL_INT, 1, 0),
         (PUSH_POP, 2, 3, "short", NULL_INT, 1, 0),
         (PUSH_POP, 2, 9, "long", NULL_INT, 1, 0),
     )
-    assert spans(read_ranges(events, {}, 20)) == [("long", 2, 9), ("short", 2, 3), ("late", 4, 6)]
-
-
-def test_a_range_that_was_never_closed_ends_with_the_capture():
-    events = events_of((PUSH_POP, 2, NULL_INT, "open", NULL_INT, 1, 0))
-    assert spans(read_ranges(events, {}, 20)) == [("open", 2, 20)]
+    found = [("open", 2, 20), ("long", 2, 9), ("short", 2, 3), ("late", 4, 6)]
+    assert spans(read_ranges(events, {}, 20)) == found
 
 
 @pytest.mark.parametrize("times", [(NULL_INT, 5), (-(2**62), 5), (5, 2**62), (5, 2)])
