@@ -9,7 +9,7 @@ depends on the clock or on chance: the same calls make the same rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from trace_host import HostTraceBuilder, event_end_ns
 
@@ -58,40 +58,22 @@ class TraceBuilder(HostTraceBuilder):
         duration_ns: int | None = None,
         end_ns: int | None = None,
         launch: Span | None = None,
-        launch_name: str = "cudaLaunchKernel_v7000",
-        grid: tuple[int, int, int] = (1, 1, 1),
-        block: tuple[int, int, int] = (32, 1, 1),
-        dynamic_shared_bytes: int = 0,
-        registers: int = 32,
         correlation_id: int | None = None,
         graph_node_id: int | None = None,
         mangled_name: str | None = None,
-        pid: int | None = None,
-        tid: int | None = None,
-        device_id: int = 0,
-        context_id: int = 1,
-        stream_id: int = 7,
+        **more: Any,
     ) -> TraceBuilder:
-        """Add a kernel by its demangled name; its base name is derived unless given."""
+        """Add a kernel by its demangled name, from which its base name is made; see `kernels`."""
         return self.kernels(
             [name],
             [0],
             start_ns=[start_ns],
             end_ns=[event_end_ns(start_ns, duration_ns, end_ns)],
             launch_ns=None if launch is None else ([launch[0]], [launch[1]]),
-            launch_name=launch_name,
-            grid=grid,
-            block=block,
-            dynamic_shared_bytes=dynamic_shared_bytes,
-            registers=registers,
             correlation_ids=None if correlation_id is None else [correlation_id],
             graph_node_ids=graph_node_id or 0,
             mangled_names=[mangled_name],
-            pid=pid,
-            tid=tid,
-            device_id=device_id,
-            context_id=context_id,
-            stream_id=stream_id,
+            **more,
         )
 
     def memcpy(

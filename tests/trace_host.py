@@ -58,20 +58,16 @@ class HostTraceBuilder(RowTraceBuilder):
         duration_ns: int | None = None,
         end_ns: int | None = None,
         correlation_id: int | None = None,
-        callchain_id: int | None = None,
-        return_value: int = 0,
-        **thread: Unpack[Thread],
+        **more: Any,
     ) -> Self:
-        """Add a CUDA API call, by its name with version suffix."""
+        """Add a CUDA API call, by its name with version suffix; see `apis`."""
         return self.apis(
             [name],
             [0],
             start_ns=[start_ns],
             end_ns=[event_end_ns(start_ns, duration_ns, end_ns)],
             correlation_ids=None if correlation_id is None else [correlation_id],
-            callchain_id=callchain_id,
-            return_value=return_value,
-            **thread,
+            **more,
         )
 
     def call_stack(self, frames: Sequence[str], *, module: str = "/usr/lib/libapp.so") -> int:
@@ -92,29 +88,9 @@ class HostTraceBuilder(RowTraceBuilder):
         self._add("CUDA_CALLCHAINS", len(frames), columns)
         return identity
 
-    def nvtx(
-        self,
-        text: str,
-        start_ns: int,
-        end_ns: int | None = None,
-        *,
-        kind: Literal["push_pop", "start_end", "mark"] = "push_pop",
-        domain: str = "",
-        registered: bool = False,
-        end_tid: int | None = None,
-        **thread: Unpack[Thread],
-    ) -> Self:
+    def nvtx(self, text: str, start_ns: int, end_ns: int | None = None, **more: Any) -> Self:
         """Add an NVTX range or mark; see `nvtx_ranges`."""
-        return self.nvtx_ranges(
-            [text],
-            start_ns=[start_ns],
-            end_ns=[end_ns],
-            kind=kind,
-            domain=domain,
-            registered=registered,
-            end_tid=end_tid,
-            **thread,
-        )
+        return self.nvtx_ranges([text], start_ns=[start_ns], end_ns=[end_ns], **more)
 
     def osrt(
         self,
