@@ -55,9 +55,9 @@ def test_a_search_beside_finds_what_a_search_here_finds(name, expression):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a" * 60 + "!", "a" * 200_000 + "!"])
 def test_an_expression_that_never_ends_is_one_line(monkeypatch, name):
-    monkeypatch.setattr(patterns, "_SECONDS", 0.5)
+    monkeypatch.setattr(patterns, "_SECONDS", 0.1)
     for expression in ("(?:a|aa)+$", "(a|a)*$"):
-        with pytest.raises(UsageError, match=r"takes more than 0\.5 s"):
+        with pytest.raises(UsageError, match=r"takes more than 0\.1 s"):
             parse_pattern(f"re:{expression}").matches(name)
         # The next question finds an answer again.
         assert parse_pattern("re:a+").matches(name)
