@@ -34,10 +34,6 @@ DELIBERATE_OVERRIDES = {
 }
 
 
-def category_of(name, engine="pytorch"):
-    return load_rules(engine).classify(name).category
-
-
 # --- the files ---------------------------------------------------------------------------------
 
 
