@@ -75,15 +75,3 @@ def test_waiting_for_a_rank_of_the_same_stage_is_no_bubble(seed, tmp_path):
     assert any(truth[rank, step].wait_own_ns for rank, step, *_ in shown)
     for rank, step, *times in shown:
         assert tuple(times) == tuple(vars(truth[rank, step]).values()), (rank, step)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sizes", [{"tp": 2, "pp": 3}, {"tp": 4, "pp": 2}])
-def test_a_collective_of_the_whole_pipeline_on_the_stream_of_stages_is_its_bubble(sizes, tmp_path):
-    plan = Plan(sizes, closing=True, steps_n=5, seed=1)
-    write_profiles(plan.outcome, tmp_path)
-    truth = true_bubbles(plan)
-    frame = quick("comm_stats", tmp_path)["bubbles"]
-    assert len(frame)
-    for rank, step, *times in rows(frame, f"rank step {PARTS}"):
-        assert tuple(times) == tuple(vars(truth[rank, step]).values()), (rank, step)

@@ -30,8 +30,6 @@ from nsys_llm.run.worker import load_analysis
 SCHEDULES = {"1F1B": (run, 1), "blocking": (run_blocking, 1), "interleaved": (run, 2)}
 #: Rules that blame a rank for what others wait for.
 BLAME = {*RULES, "collective_waits", "clocks_too_uncertain", "host_work"}
-#: Kernels of a step that all ranks launch, and of one expert.
-COMMON_N, EXPERT_N = 6, 3
 PIPELINE = {"pipeline_bubble", "slow_stage"}
 
 
@@ -47,10 +45,6 @@ def world_of(seed, chunks_n, stages_n=None):
         forward_us=float(rng.choice([400, 1000])),
         seed=seed,
     )
-
-
-def rules(recipe, folder):
-    return set(quick(recipe, folder)["findings"]["rule"])
 
 
 @pytest.mark.slow
@@ -91,33 +85,6 @@ def test_the_time_that_a_late_host_leaves_its_stage_idle_is_no_bubble(stages, la
     more = (sums[1] - sums[0]).loc[late]
     assert more["host_ns"] == pytest.approx(planted_ns, rel=0.02)
     assert more["bubble_ns"] <= 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", seeds(3, 1))
-def test_experts_that_are_launched_one_by_one_are_no_pipeline(seed, tmp_path):
-    rng = np.random.default_rng(seed)
-    free = np.full(2, 1_000_000)
-    traces = [TraceBuilder(hostname="node") for _ in range(2)]
-    for exchange in range(120):
-        experts = rng.binomial(16, 0.5) if exchange % 2 else 0
-        for rank, trace in enumerate(traces):
-            kernels_n = COMMON_N if exchange % 2 == 0 else EXPERT_N * abs(16 * rank - experts)
-            for _ in range(kernels_n):
-                start = int(free[rank])
-                trace.kernel(
-                    "gemm(int)", start_ns=start, duration_ns=9_000, launch=(start - 900, start)
-                )
-                free[rank] += 10_000
-        end = int(free.max()) + 30_000
-        for rank, trace in enumerate(traces):
-            start = int(free[rank])
-            span = {"start_ns": start, "end_ns": end + int(rng.integers(0, 500))}
-            trace.kernel(SEND_RECV, **span, launch=(start - 900, start), stream_id=9)
-        free[:] = end + 2_000
-    for rank, trace in enumerate(traces):
-        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    assert not rules("comm_stats", tmp_path) & PIPELINE
 
 
 @pytest.mark.slow

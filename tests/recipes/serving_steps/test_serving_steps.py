@@ -417,15 +417,6 @@ def test_columns_that_change_together_are_one():
     assert independent(columns) == [[0], [1]]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_percentiles_count_each_value_as_often_as_it_stands(seed):
-    rng = np.random.default_rng(seed)
-    values, counts = rng.integers(0, 999, 40), rng.integers(1, 9, 40)
-    for percent in (0, 7, 50, 99, 100):
-        expected = np.percentile(np.repeat(values, counts), percent)
-        assert weighted_percentile(values, counts, counts, percent) == pytest.approx([expected] * 2)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_percentiles_of_uncertain_counts_hold_those_of_all_counts_between(seed):
     rng = np.random.default_rng(seed)
@@ -437,27 +428,3 @@ def test_percentiles_of_uncertain_counts_hold_those_of_all_counts_between(seed):
         each = [np.percentile(some, percent) for some in every]
         expected = pytest.approx((min(each), max(each))) if least.any() else None
         assert weighted_percentile(values, least, most, percent) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.nightly("vllm_sums", "eager")
-@pytest.mark.parametrize("kind", ["vllm_sums", "drafts", "eager"])
-def test_the_order_of_rows_changes_nothing(kind, tmp_path):
-    path = KINDS[kind].run(2).write(tmp_path / "rank0.sqlite")
-    expected = [quick(recipe, path) for recipe in ("serving_steps", "llm_hotspots")]
-    shuffle_rows(path)
-    for before, recipe in zip(expected, ("serving_steps", "llm_hotspots"), strict=True):
-        for name, table in quick(recipe, path).items():
-            assert plain(table) == plain(before[name]), name
-
-
-def shuffle_rows(path):
-    """Put the rows of each table of events into another order."""
-    chance = random.Random(1)
-    with closing(sqlite3.connect(path)) as base, base:
-        for name in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
-            every = base.execute(f"SELECT * FROM {name}").fetchall()
-            chance.shuffle(every)
-            base.execute(f"DELETE FROM {name}")
-            marks = ",".join("?" * len(every[0]))
-            base.executemany(f"INSERT INTO {name} VALUES ({marks})", every)
