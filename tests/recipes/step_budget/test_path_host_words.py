@@ -16,7 +16,6 @@ from title_claims import check_title
 from trace_builder import TraceBuilder
 
 from nsys_llm.report.records import records
-from nsys_llm.run.api import analyze
 
 
 def tables_of(program, folder):
@@ -91,7 +90,6 @@ def test_what_another_ranks_thread_did_there_is_not_said_of_this_one(tmp_path):
     assert title == "Host: 300 us a step in `data`, 100.0 % running"
 
 
-@pytest.mark.slow
 def test_samples_alone_do_not_say_what_a_thread_did_on_the_path(tmp_path):
     for name in ("samples", "switches"):
         trace = TraceBuilder()
@@ -107,11 +105,6 @@ def test_samples_alone_do_not_say_what_a_thread_did_on_the_path(tmp_path):
         states = quick("step_budget", path)["host_states"]
         known = states["state"].isin(["cuda_call", "unknown"]).all()
         assert bool(known) == (name == "samples")
-        # An overview reads samples, too, for idle_gaps.
-        folder = tmp_path / name
-        overview = analyze("llm_overview", path, folder, only="step_budget,idle_gaps")
-        assert len(overview.parts["idle_gaps"].tables["host_states"])
-        assert records(overview.parts["step_budget"].tables["host_states"]) == records(states)
 
 
 def number_of(title):
