@@ -14,8 +14,6 @@ from judgement import rank_plants
 from judgement.jobs import each_rank, job
 from machine import simulate, write_profiles
 from machine.parts import GEMM, POINTWISE, SEND_RECV
-from machine.profile_writer import rank_profile
-from nccl_payloads import add_payloads, call_blob
 from quick_run import quick
 from results import rows
 
@@ -229,28 +227,6 @@ def test_what_a_rank_does_once_is_not_its_pace(seed, pattern, tmp_path):
     # Ranks wait for experts in all exchanges but those to which it comes late.
     assert sum(experts for experts, _ in waits) > 2_000_000
     assert "experts" in set(tables["findings"]["rule"])
-
-
-@pytest.mark.slow
-def test_communicators_of_the_same_ranks_have_their_own_experts(tmp_path):
-    outcome = simulate(planted(1, "rotating", (EXCHANGE, EXCHANGE)))
-    name = "ncclAlltoAll"
-    for rank, ops in enumerate(outcome.operations):
-        trace, payloads = rank_profile(outcome, rank), {}
-        for at, op in enumerate(op for op in ops if op.members):
-            start_ns, end_ns = (
-                instant - outcome.program.ranks[rank].capture_ns
-                for instant in (op.call.start, op.call.end - 20)
-            )
-            trace.nvtx(name, start_ns, end_ns, domain="NCCL", tid=5001 + rank + op.call.thread)
-            payloads[name, start_ns] = call_blob(name, 5 + at // 2 % 2, 1 << 20)
-        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
-    tables = quick("comm_stats", tmp_path)
-    experts = tables["experts"]
-    assert experts["group"].tolist() == [at % 2 for at in range(LAYERS_N * STEPS_N)]
-    # The same ranks lose in one after the other.
-    (gain_ns,) = tables["findings"].set_index("rule").loc[["experts"], "gain_ns"]
-    assert gain_ns == experts["late_ns"].sum() > 0
 
 
 @pytest.mark.slow

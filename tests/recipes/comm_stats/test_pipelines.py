@@ -12,15 +12,13 @@ from statistics import mean
 
 import pandas as pd
 import pytest
-from collective_world import world as collective_world
 from comm_jobs import Plan, true_bubbles
-from effort import nightly_but, seeds
+from effort import seeds
 from machine import simulate, write_profiles
 from machine.changes import with_scaled
-from pipeline_world import ALL_REDUCE, SEND_RECV
+from pipeline_world import SEND_RECV
 from planted import frame_of
 from quick_run import quick
-from trace_builder import TraceBuilder
 
 from nsys_llm.job.collectives.stages import may_be_stages
 from nsys_llm.recipes.comm_stats.findings.pipelines import bubble_words, find_pipelines
@@ -29,7 +27,6 @@ from nsys_llm.run.worker import load_analysis
 
 #: Rules that blame a rank for what others wait for.
 BLAME = {*RULES, "collective_waits", "clocks_too_uncertain", "host_work"}
-PIPELINE = {"pipeline_bubble", "slow_stage"}
 
 
 @pytest.mark.slow
@@ -143,36 +140,6 @@ def test_a_bubble_with_waits_that_are_not_matched_is_at_least_so_much(tmp_path):
         if rank == bubble["rank"]
     )
     assert bubble["bound_ns"] >= ours
-
-
-def write_collective(folder, runs, kernel):
-    folder.mkdir()
-    for rank, rank_rows in enumerate(runs):
-        trace = TraceBuilder(hostname="node")
-        before = 0
-        for stream, _, start, end in sorted(rank_rows, key=lambda row: row[2]):
-            if start > before:
-                trace.kernel("gemm(int)", start_ns=before + 1, end_ns=start)
-            trace.kernel(kernel, start_ns=start, end_ns=end, stream_id=stream)
-            before = max(before, end)
-        trace.write_sqlite(folder / f"rank{rank}.sqlite")
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", [ALL_REDUCE, SEND_RECV])
-@pytest.mark.parametrize(
-    ("ranks_n", "tensor_n"), nightly_but([(2, 2), (4, 4), (4, 2), (8, 8)], [(4, 2)])
-)
-def test_no_pipeline_is_named_where_there_is_none(ranks_n, tensor_n, kernel, tmp_path):
-    runs = collective_world(ranks_n, tensor_n)
-    folder = write_collective(tmp_path / "in", runs, kernel)
-    tables = quick("comm_stats", folder)
-    assert not set(tables["findings"]["rule"]) & PIPELINE
-    assert "pipeline" not in load_analysis("comm_stats").answer(tables)
-    for recipe in ("llm_hotspots", "idle_gaps"):
-        text = quick(recipe, folder)["findings"]["recommendation"].str.cat()
-        assert "interleaved stages" not in text
 
 
 def test_ends_of_chains_send_and_receive_less_often():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -191,29 +188,6 @@ def test_accepted_tokens_are_those_that_requests_keep(seed, engine, tmp_path):
     busy_ns = tables["batch_steps"].query("mark == 'draft'")["busy_ns"].tolist()
     drafts = [step for step in run.every if step.draft]
     assert busy_ns == [sum(end - start for start, end in step.ops) for step in drafts]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", nightly_but(["vllm_sums", "trtllm", "blocking"], ["vllm_sums"]))
-@pytest.mark.parametrize("seed", seeds(20, 1))
-def test_steps_that_the_capture_cuts_are_in_no_statistic(seed, kind, tmp_path):
-    # A graph is known to be cut where it was replayed before.
-    run = replace(KINDS[kind], graphs=(8,) if KINDS[kind].graphs else ()).run(seed)
-    truth, path = Truth(run), run.write(tmp_path / "rank0.sqlite")
-    chance = random.Random(seed)
-    low, high = (run.steps[at].begin_ns + chance.randint(-300_000, 600_000) for at in (5, 100))
-    with closing(sqlite3.connect(path)) as base, base:
-        for name, edge in (("KERNEL", "end"), ("RUNTIME", "start")):
-            table = f"CUPTI_ACTIVITY_KIND_{name}"
-            base.execute(f"DELETE FROM {table} WHERE {edge} < {low} OR end > {high}")
-        base.execute(f"DELETE FROM NVTX_EVENTS WHERE start < {low} OR start > {high}")
-        base.execute(f"UPDATE NVTX_EVENTS SET end = NULL WHERE end > {high}")
-    # The first begins after all that was launched before it, in no step either.
-    steps = quick("serving_steps", path)["batch_steps"].query("mark == '' and step > 0")
-    begin = (steps["start_ns"] + steps["between_ns"]).tolist()
-    place = [truth.begin.index(at) for at in begin]
-    assert len(place) >= 85
-    assert steps["cost_ns"].tolist() == [truth.end[at] - truth.begin[at] for at in place]
 
 
 RECIPES = ("idle_gaps", "llm_hotspots", "nvtx_phase_attribution", "step_budget", "tail_stats")

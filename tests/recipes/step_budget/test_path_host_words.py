@@ -139,6 +139,7 @@ def test_each_wait_has_the_place_behind_it_and_its_own_number(tmp_path, data_ns)
         behind = states[states["behind"] == wait]
         row = tables["ceilings"].set_index(["change", "name"]).loc[("wait", wait)]
         assert row["path_ns"] * n == pytest.approx(behind["idle_ns"].sum())
+        assert not row["is_bound"]
         assert set(behind["range"].dropna()) <= {name, "ProfilerStep##"}
         place_ns = behind.loc[behind["range"] == name, "idle_ns"].sum() / n
         is_named = place_ns >= 0.5 * row["path_ns"]

@@ -108,16 +108,6 @@ def test_ranks_that_begin_apart_begin_together_with_an_infinitely_fast_host(
     assert predicted["host=1"][0] == predicted["host=1"][1]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("name", "rank"), [("slow_gpu", 1), ("late_host", 2)])
-def test_a_late_rank_replayed_as_the_median_one_is_near_the_job_without_it(tmp_path, name, rank):
-    program = scenarios.SCENARIOS[name]()
-    outcome, tables = budget(tmp_path, program)
-    healed = changes.without_fault(changes.without_slow_rank(program, rank), "late_host")
-    true_ns, then_ns = true_steps_ns(healed, outcome), predictions(tables)[f"rank:rank{rank}"][0]
-    assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks_n", "seed"), [(2, 1), (3, 14), (5, 21), *at_night((2, 4), (3, 15))]
