@@ -17,11 +17,9 @@ from effort import seeds
 from machine import simulate, write_profiles
 from machine.changes import with_scaled
 from pipeline_world import SEND_RECV
-from planted import frame_of
 from quick_run import quick
 
 from nsys_llm.job.collectives.stages import may_be_stages
-from nsys_llm.recipes.comm_stats.findings.pipelines import bubble_words, find_pipelines
 from nsys_llm.report.rank_findings import RULES
 from nsys_llm.run.worker import load_analysis
 
@@ -162,26 +160,3 @@ def test_equal_stages_in_lockstep_have_the_neighbors_of_the_line(seed, tmp_path)
         ("2-3", 96),
     }
     assert set(tables["bubbles"]["kind"]) == {"gpipe"}
-
-
-def test_stages_go_by_their_labels_and_a_sum_without_one_step_is_not_known():
-    steps = [(rank, step, 30 if rank == 1 else 10) for rank in range(3) for step in range(2)]
-    bubbles = [
-        {
-            **{"rank": rank, "step": step, "window_ns": 100, "compute_ns": compute_ns},
-            **{"bubble_ns": 50, "schedule_ns": 20, "imbalance_ns": 5 if step or rank else None},
-        }
-        for rank, step, compute_ns in steps
-    ]
-    # The first stage of the pipeline left no profile.
-    stages = [{"rank": rank, "pipeline": 0, "stage": rank + 1} for rank in range(3)]
-    tables = {
-        "bubbles": frame_of("bubbles", bubbles, "comm_stats"),
-        "stages": frame_of("stages", stages, "comm_stats"),
-    }
-    (pipeline,) = find_pipelines(tables)
-    assert (pipeline.pace, pipeline.pace_gpu["rank"]) == (2, 1)
-    assert pipeline.longer_pct == 200
-    assert pipeline.gpus["bubble_ns"].tolist() == [100] * 3
-    assert pipeline.gpus["imbalance_ns"].isna().tolist() == [True, False, False]
-    assert bubble_words(pipeline) == "50.0 %"

@@ -20,17 +20,7 @@ STATES = ("work", "wait")
 
 def looked(*words):
     kept = KeptRanks(here=True)
-    run = quick_run("llm_overview", *words, kept=kept)
-    part = finished(run, kept)
-    return part.tables["timeline"], {**part.tables, **parts_of(part)}, part
-
-
-def parts_of(part):
-    return {
-        f"{name}/{table}": frame
-        for name, of_recipe in part.parts.items()
-        for table, frame in of_recipe.tables.items()
-    }
+    return finished(quick_run("llm_overview", *words, kept=kept), kept)
 
 
 def times_of(rows):
@@ -64,7 +54,7 @@ def shown(demo):
 @pytest.mark.parametrize("words", [(), ("--steps", "3:6", "--filter-nvtx", "decode")])
 def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
     """Filters choose steps, and thin out no lane."""
-    rows = looked(demo, *words)[0] if words else shown[0]
+    rows = (looked(demo, *words) if words else shown).tables["timeline"]
     assert set(rows["view"]) == {0, 1, 2}
     lanes = [*rows[rows["part"].isin(STATES)].groupby(LANE)]
     for (_, rank, _), lane in lanes[::2] if words else lanes:
@@ -84,9 +74,9 @@ def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
 
 @pytest.mark.slow
 def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(shown):
-    rows, tables, _ = shown
-    steps = tables["step_budget/job_steps"].set_index("step")
-    spans = tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
+    rows, budget = shown.tables["timeline"], shown.parts["step_budget"].tables
+    steps = budget["job_steps"].set_index("step")
+    spans = shown.tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
     for (_, rank, _), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
         ordered = lane.sort_values("start_ns")
         ends = ordered["end_ns"].tolist()
@@ -100,10 +90,10 @@ def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(sho
 
 @pytest.mark.slow
 def test_the_whole_run_is_the_steps_of_each_gpu_without_holes(shown):
-    rows, tables, _ = shown
+    rows, budget = shown.tables["timeline"], shown.parts["step_budget"].tables
     run = rows[rows["view"] == 0]
-    steps = tables["step_budget/device_steps"]
-    spans = tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
+    steps = budget["device_steps"]
+    spans = shown.tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
     for rank, lane in run[run["part"] == "steps"].groupby("rank"):
         ends = lane["end_ns"].tolist()
         assert lane["start_ns"].tolist()[1:] == ends[:-1]
@@ -116,7 +106,7 @@ def test_the_whole_run_is_the_steps_of_each_gpu_without_holes(shown):
         assert sums["idle"] == own["idle_ns"].sum()
         assert lane["step"].dropna().tolist() == own["job_step"].tolist()
     framed = run[run["part"] == "shown"].set_index("step")["duration_ns"].to_dict()
-    jobs = tables["step_budget/job_steps"].set_index("step")["wall_ns"]
+    jobs = budget["job_steps"].set_index("step")["wall_ns"]
     views_shown = set(rows.loc[rows["view"] > 0, "step"])
     assert framed == {step: jobs[step] for step in views_shown}
     step, title = rows.loc[rows["view"] == 1, ["step", "shows"]].iloc[0]
