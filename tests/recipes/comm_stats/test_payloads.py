@@ -186,16 +186,21 @@ def test_payloads_change_no_waiting(ids_differ, tmp_path):
     assert sums[0].equals(sums[1])
 
 
+def one_call(folder, raw=None, launch=(200, 300), **how):
+    """Return the tables of an all-reduce, the payload of its call if there is one, its launch."""
+    trace = TraceBuilder()
+    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
+    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=launch)
+    path = trace.write_sqlite(folder / "rank0.sqlite")
+    add_payloads(path, {} if raw is None else {("ncclAllReduce", 100): raw}, **how)
+    return quick("comm_stats", path)
+
+
 @pytest.mark.parametrize("kind", nightly_but(zip(TYPES, strict=True), [(6,), (17,)]))
 def test_all_types_of_integers_are_read(kind, tmp_path):
     schemas = {5: ((18, COMM), (kind, BYTES))}
-    trace = TraceBuilder()
-    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
-    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(200, 300))
-    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    raw = blob(5, structure(schemas[5], (3, 123_456)))
-    add_payloads(path, {("ncclAllReduce", 100): raw}, schemas=schemas)
-    assert rows(quick("comm_stats", path)["payloads"], "reason calls_n kernels_n") == [("ok", 1, 1)]
+    tables = one_call(tmp_path, blob(5, structure(schemas[5], (3, 123_456))), schemas=schemas)
+    assert rows(tables["payloads"], "reason calls_n kernels_n") == [("ok", 1, 1)]
 
 
 def grouped(tmp_path, calls, kernels):
@@ -213,9 +218,26 @@ def grouped(tmp_path, calls, kernels):
     return rows(quick("comm_stats", path)["payloads"], "reason calls_n kernels_n")
 
 
-def test_a_kernel_of_a_group_has_all_of_its_calls(tmp_path):
-    calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 5, 70, 1)]
-    assert grouped(tmp_path, calls, ["SendRecv"]) == [("ok", 2, 1)]
+@pytest.mark.parametrize(
+    ("calls", "kernels", "shown"),
+    [
+        # All calls of a group are of its kernel.
+        ([("ncclSend", 5, 100, 1), ("ncclRecv", 5, 70, 1)], ["SendRecv"], [("ok", 2, 1)]),
+        # Kernels are told apart by their operation, or not at all.
+        (
+            [("ncclAllReduce", 5, 100, 0), ("ncclAllGather", 5, 70)],
+            ["AllReduce_Sum", "AllGather"],
+            [("ok", 2, 2)],
+        ),
+        (
+            [("ncclSend", 5, 100, 1), ("ncclRecv", 6, 70, 1)],
+            ["SendRecv", "SendRecv"],
+            [("ok", 2, 0), ("shared", 0, 2)],
+        ),
+    ],
+)
+def test_what_kernels_of_a_group_carry(calls, kernels, shown, tmp_path):
+    assert grouped(tmp_path, calls, kernels) == shown
 
 
 def test_calls_between_groups_are_of_none(tmp_path):
@@ -288,16 +310,6 @@ def test_a_layout_that_communicators_contradict_is_refused(layout, is_refused, t
         assert set(groups["ranks"]) == {"0-1", "2-3"}
 
 
-def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
-    calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 6, 70, 1)]
-    assert grouped(tmp_path, calls, ["SendRecv", "SendRecv"]) == [("ok", 2, 0), ("shared", 0, 2)]
-
-
-def test_kernels_of_a_group_are_told_apart_by_their_operation(tmp_path):
-    calls = [("ncclAllReduce", 5, 100, 0), ("ncclAllGather", 5, 70)]
-    assert grouped(tmp_path, calls, ["AllReduce_Sum", "AllGather"]) == [("ok", 2, 2)]
-
-
 def test_each_reason_without_a_speed_has_words():
     reasons = {
         value
@@ -312,22 +324,11 @@ def test_each_reason_without_a_speed_has_words():
 
 @pytest.mark.parametrize("has_blobs", [False, True])
 def test_the_export_command_is_there_where_blobs_are_missing(has_blobs, tmp_path):
-    trace = TraceBuilder()
-    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
-    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(200, 300))
-    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    raw = call_blob("ncclAllReduce", 9, 100, 0)
-    add_payloads(path, {("ncclAllReduce", 100): raw} if has_blobs else {})
-    notes = load_analysis("comm_stats").caveats(quick("comm_stats", path))
+    tables = one_call(tmp_path, call_blob("ncclAllReduce", 9, 100, 0) if has_blobs else None)
+    notes = load_analysis("comm_stats").caveats(tables)
     assert any("--include-blobs=true" in note for note in notes) != has_blobs
 
 
 def test_a_kernel_that_no_call_launched_has_none(tmp_path):
-    trace = TraceBuilder()
-    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
-    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(600, 700))
-    shown = rows(
-        quick("comm_stats", trace.write_sqlite(tmp_path / "a.sqlite"))["payloads"],
-        "reason calls_n kernels_n",
-    )
-    assert shown == [("no_blob", 1, 0), ("no_call", 0, 1)]
+    shown = one_call(tmp_path, launch=(600, 700))["payloads"]
+    assert rows(shown, "reason calls_n kernels_n") == [("no_blob", 1, 0), ("no_call", 0, 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -92,7 +92,8 @@ def test_steps_are_as_planted(seed, kind, tmp_path):
     tables, truth = tables_of(run, tmp_path), Truth(run)
     frame = tables["batch_steps"]
     drafts = frame[frame["mark"] == "draft"]
-    assert len(drafts) == len(run.every) - len(run.steps)
+    busy_ns = [sum(end - start for start, end in step.ops) for step in run.every if step.draft]
+    assert drafts["busy_ns"].tolist() == busy_ns
     frame = frame[frame["mark"] != "draft"]
     assert len(frame) == len(run.steps)
     for name in FIELDS:
@@ -166,28 +167,6 @@ def test_time_between_tokens_is_that_of_the_requests(seed, kind, tmp_path):
     assert row[5] == len(adds)
     assert row[6] == (pytest.approx(np.mean(adds)) if adds else None)
     assert row[7] == (pytest.approx(np.mean(usual)) if usual else None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["sglang_sums", "vllm_sums"])
-@pytest.mark.parametrize("seed", seeds(20, 1))
-def test_accepted_tokens_are_those_that_requests_keep(seed, engine, tmp_path):
-    run = Server(engine, width=4, output=(40, 120)).run(seed)
-    tables, steps = tables_of(run, tmp_path), run.steps
-    pairs = [
-        first
-        for first, after in pairwise(steps)
-        if first.fields["gen_reqs"] == after.fields["gen_reqs"] > 0 and not first.fields["ctx_reqs"]
-    ]
-    (row,) = rows(tables["speculation"], "steps_n width pairs_n accepted_n proposed_n drafts_n")
-    verify_n = sum(step.fields["gen_reqs"] > 0 for step in steps)
-    accepted_n = sum(step.accepted_n - step.fields["gen_reqs"] for step in pairs)
-    proposed_n = sum(step.fields["gen_tokens"] - step.fields["gen_reqs"] for step in pairs)
-    drafts_n = len(run.every) - len(steps)
-    assert row == (verify_n, 4.0, len(pairs), accepted_n, proposed_n, drafts_n)
-    busy_ns = tables["batch_steps"].query("mark == 'draft'")["busy_ns"].tolist()
-    drafts = [step for step in run.every if step.draft]
-    assert busy_ns == [sum(end - start for start, end in step.ops) for step in drafts]
 
 
 RECIPES = ("idle_gaps", "llm_hotspots", "nvtx_phase_attribution", "step_budget", "tail_stats")
