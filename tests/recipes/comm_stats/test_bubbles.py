@@ -77,7 +77,8 @@ def test_waiting_for_a_rank_of_its_stage_or_for_its_host_is_no_bubble(plan, what
     write_profiles(plan.outcome, tmp_path)
     truth, tables = true_bubbles(plan), quick("comm_stats", tmp_path)
     assert sum(vars(some)[what] for some in truth.values()) > 100_000
-    assert not set(tables["findings"]["rule"]) & {"host_work", "slow_stage"}
+    assert not set(tables["findings"]["rule"]) & {"host_work", "slow_stage", "unplaced_pipeline"}
+    assert not tables["exchanges"]["unplaced"].any()
     shown = rows(tables["bubbles"], f"rank step {PARTS}")
     assert len(shown) == plan.ranks_n * plan.steps_n
     for rank, step, *times in shown:

@@ -272,17 +272,7 @@ def test_calls_between_groups_are_of_none(tmp_path):
 )
 def test_members_that_contradict_each_other_have_no_bandwidth(made, sizes, expected, tmp_path):
     for rank in range(2):
-        trace = TraceBuilder(hostname="node")
-        name, init = "ncclAllGather", "ncclCommInitRank"
-        trace.nvtx(init, 100, 200, domain="NCCL")
-        trace.nvtx(name, 1_000, 1_900, domain="NCCL")
-        times = {"start_ns": 3_000 + rank, "end_ns": 6_000, "stream_id": 9}
-        trace.kernel(_KERNEL.format("AllGather"), **times, launch=(1_100, 1_800))
-        payloads = {
-            (init, 100): call_blob(init, 5, made[rank], rank, rank),
-            (name, 1_000): call_blob(name, 5, sizes[rank]),
-        }
-        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
+        write_gather(tmp_path, rank, 5, sizes[rank], made=(made[rank], rank, rank))
     ((*shown, algbw, busbw),) = rows(
         quick("comm_stats", tmp_path)["transfers"], "bytes reason algbw_gb_s busbw_gb_s"
     )
@@ -290,18 +280,26 @@ def test_members_that_contradict_each_other_have_no_bandwidth(made, sizes, expec
     assert (algbw is None, busbw is None) == (expected[1] != "ok",) * 2
 
 
+def write_gather(folder, rank, comm, size, at=0, made=None):
+    """Write a rank with an all-gather in a communicator, and its making if that is recorded."""
+    trace = TraceBuilder(hostname="node")
+    name, init = "ncclAllGather", "ncclCommInitRank"
+    trace.nvtx(init, 100, 200, domain="NCCL")
+    trace.nvtx(name, at + 1_000, at + 1_900, domain="NCCL")
+    times = {"start_ns": at + 3_000 + rank, "end_ns": at + 6_000, "stream_id": 9}
+    trace.kernel(_KERNEL.format("AllGather"), **times, launch=(at + 1_100, at + 1_800))
+    payloads = {(name, at + 1_000): call_blob(name, comm, size)}
+    if made is not None:
+        payloads[init, 100] = call_blob(init, comm, *made)
+    add_payloads(trace.write_sqlite(folder / f"rank{rank}.sqlite"), payloads)
+
+
 @pytest.mark.parametrize(
     ("layout", "is_refused"), [("tp=4", True), ("tp=2,dp=2", False), ("dp=4", False)]
 )
 def test_a_layout_that_communicators_contradict_is_refused(layout, is_refused, tmp_path):
     for rank in range(4):
-        trace, at, comm = TraceBuilder(hostname="node"), 50_000 * (rank // 2), 5 + rank // 2
-        name = "ncclAllGather"
-        trace.nvtx(name, at + 1_000, at + 1_900, domain="NCCL")
-        times = {"start_ns": at + 3_000 + rank, "end_ns": at + 6_000, "stream_id": 9}
-        trace.kernel(_KERNEL.format("AllGather"), **times, launch=(at + 1_100, at + 1_800))
-        blobs = {(name, at + 1_000): call_blob(name, comm, 70)}
-        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), blobs)
+        write_gather(tmp_path, rank, 5 + rank // 2, 70, at=50_000 * (rank // 2))
     if is_refused:
         with pytest.raises(UsageError, match="ranks 0, 1 are a communicator"):
             quick("comm_stats", tmp_path, "--layout", layout)

@@ -224,6 +224,14 @@ def test_what_differs_besides_is_not_taken_for_the_price_of_drafts(
     tables = quick("serving_steps", write(tmp_path, steps))
     (row,) = rows(tables["speculation"], "accepted basis verdict")
     assert row == (pytest.approx(0.25), basis, None if basis is None else "loses")
+    if basis is not None:
+        # Each step begins 15 us after the one before.
+        ((low, needed, high, lost_ns),) = rows(
+            tables["speculation"], "needed_low needed needed_high lost_ns"
+        )
+        assert low <= needed <= high
+        assert needed == pytest.approx(815 / 415 - 1)
+        assert lost_ns == pytest.approx(40 * 815_000 * (1 - 1.25 * 415 / 815), rel=0.001)
 
 
 @pytest.mark.parametrize(
