@@ -117,22 +117,6 @@ def test_the_screen_says_how_long_a_step_takes(sizes, tmp_path):
     assert first.startswith(f"2 GPUs, 4 steps, mean {format_ns(mean(step_ns))} a step: ")
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", seeds(20, 1))
-def test_with_a_layout_all_axes_are_known(seed, tmp_path):
-    plan = planted(seed)
-    write_profiles(plan.outcome, tmp_path)
-    words = ",".join(f"{axis}={size}" for axis, size in plan.sizes.items())
-    tables = quick("comm_stats", tmp_path, "--layout", words)
-    truth = plan.groups()
-    for axis, ranks in rows(tables["groups"], "axis ranks"):
-        everybody = members(ranks) == tuple(range(plan.ranks_n))
-        wanted = truth.get(members(ranks), {"world" if everybody else "other"})
-        assert axis in wanted
-    for rank, *shown in rows(tables["stages"], f"rank {' '.join(AXES)}"):
-        assert shown == list(plan.places(rank).values())
-
-
 @pytest.mark.slow
 def test_a_pipeline_with_tensor_parallel_stages_has_both_axes(tmp_path):
     plan = Plan({"tp": 2, "pp": 2}, "1f1b", 6, steps_n=6, seed=3)
@@ -168,12 +152,6 @@ def test_a_second_gpu_of_one_rank_is_no_rank(tmp_path):
     assert rows(tables["stages"], "rank device_id tp") == [(0, 0, 0), (0, 1, 0)] + [
         (rank, 0, rank) for rank in range(1, 4)
     ]
-
-
-def test_without_payloads_no_communicator_has_an_id(four_ranks):
-    groups = quick("comm_stats", four_ranks)["groups"]
-    assert len(groups)
-    assert groups["comm_id"].isna().all()
 
 
 def test_the_order_of_axes_may_be_given(four_ranks):
