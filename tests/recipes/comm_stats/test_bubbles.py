@@ -83,3 +83,15 @@ def test_waiting_for_a_rank_of_its_stage_or_for_its_host_is_no_bubble(plan, what
     assert len(shown) == plan.ranks_n * plan.steps_n
     for rank, step, *times in shown:
         assert tuple(times) == tuple(vars(truth[rank, step]).values()), (rank, step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [{"tp": 2, "pp": 3}, {"tp": 4, "pp": 2}])
+def test_a_collective_of_the_whole_pipeline_on_the_stream_of_stages_is_its_bubble(sizes, tmp_path):
+    plan = Plan(sizes, closing=True, steps_n=5, seed=1)
+    write_profiles(plan.outcome, tmp_path)
+    truth = true_bubbles(plan)
+    frame = quick("comm_stats", tmp_path)["bubbles"]
+    assert len(frame)
+    for rank, step, *times in rows(frame, f"rank step {PARTS}"):
+        assert tuple(times) == tuple(vars(truth[rank, step]).values()), (rank, step)

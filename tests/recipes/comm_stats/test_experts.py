@@ -199,6 +199,26 @@ def test_two_groups_of_experts_lose_beside_each_other(seed, tmp_path):
     assert re.fullmatch(r".*: (9\d\.\d|100\.0) % of all waiting", found["title"])
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", seeds(4, 1))
+def test_even_experts_have_next_to_none_to_gain(seed, tmp_path):
+    outcome = simulate(rank_plants.rotating(Random(seed), False)[0])
+    write_profiles(outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    assert tables["experts"]["late_ns"].sum() < 0.02 * outcome.wall_ns
+    assert "experts" not in set(tables["findings"]["rule"])
+
+
+@pytest.mark.nightly
+def test_a_slow_gpu_is_no_hot_expert(tmp_path):
+    program = planted(1, "even")
+    ranks = [replace(rank, gpu_pct=100 + 40 * (at == 2)) for at, rank in enumerate(program.ranks)]
+    write_profiles(simulate(replace(program, ranks=tuple(ranks))), tmp_path)
+    findings = quick("llm_overview", tmp_path)["all_findings"]
+    assert "slow_gpu" in set(findings["rule"])
+    assert "experts" not in set(findings["rule"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("slow_pct", "others"), [(100, {}), (140, {}), (100, {"late": 30_000}), (100, {"less": 0.4})]

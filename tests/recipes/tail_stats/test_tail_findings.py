@@ -14,6 +14,7 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.tail_stats.findings.answer import answer, caveats, findings
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import finding_record
+from nsys_llm.testing.demo import steps_of
 
 TABLES = [table.file for table in load_manifest("tail_stats").writes]
 SPAN_NS = 10_000_000
@@ -215,10 +216,14 @@ def test_captures_with_little_to_count_are_told():
     assert caveats(made(tail_ranks=[rank(0, steps_n=3)])) == []
 
 
+#: Of the demo: half of its steps.
+SCALE = 0.5
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    planted = write_demo(folder, scale=0.5).planted
+    planted = write_demo(folder, scale=SCALE).planted
     return tables_of(folder / "out", folder / "baseline", recipe="tail_stats"), planted
 
 
@@ -241,4 +246,4 @@ def test_the_planted_slow_rank_is_found_once_and_no_other(demo):
     assert listed["cause_rank"].tolist() == [planted.slow_rank]
     ranks = tables["tail_ranks"].set_index("rank")
     assert pd.notna(ranks["steps_n"]).all()
-    assert set(ranks["steps_n"]) == {planted.steps}
+    assert set(ranks["steps_n"]) == {steps_of(SCALE)}
