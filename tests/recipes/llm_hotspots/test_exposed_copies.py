@@ -1,4 +1,4 @@
-"""Exposed copies by direction and memory, against a count of single nanoseconds."""
+"""Exposed copies by direction, against a count of single nanoseconds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from results import rows
 from trace_builder import TraceBuilder
 
 HORIZON_NS = 400
-COLUMNS = "exposed_copy_ns exposed_htod_ns exposed_dtoh_ns exposed_both_ways_ns exposed_pageable_ns"
+COLUMNS = "exposed_htod_ns exposed_dtoh_ns exposed_both_ways_ns"
 
 
 def drawn(seed):
     """Return a device with kernels and copies, and what it does in each nanosecond."""
     random = np.random.default_rng(seed)
     trace = TraceBuilder(duration_ns=HORIZON_NS)
-    does = {
-        name: np.zeros(HORIZON_NS, dtype=bool)
-        for name in ("kernel", "copy", "HtoD", "DtoH", "pageable")
-    }
+    does = {name: np.zeros(HORIZON_NS, dtype=bool) for name in ("kernel", "copy", "HtoD", "DtoH")}
     trace.kernel("nvjet_a", start_ns=0, duration_ns=5)  # before all copies: none is a load
     does["kernel"][:5] = True
     for nth in range(40):
@@ -31,10 +28,8 @@ def drawn(seed):
             does["kernel"][run] = True
             continue
         kind = str(random.choice(["HtoD", "DtoH", "DtoD"]))
-        memory = "device" if kind == "DtoD" else str(random.choice(["pinned", "pageable"]))
-        side = {"src_memory" if kind == "HtoD" else "dst_memory": memory}
-        trace.memcpy(kind, start_ns=start_ns, end_ns=start_ns + length_ns, size_bytes=8, **side)
-        for name in ("copy", kind, memory):
+        trace.memcpy(kind, start_ns=start_ns, end_ns=start_ns + length_ns, size_bytes=8)
+        for name in ("copy", kind):
             if name in does:
                 does[name][run] = True
     return trace, does
@@ -48,11 +43,9 @@ def test_each_part_is_the_time_in_which_nothing_else_runs(seed, tmp_path):
     exposed = does["copy"] & ~does["kernel"]
     both = does["HtoD"] & does["DtoH"]
     truth = [
-        exposed,
         exposed & does["HtoD"] & ~both,
         exposed & does["DtoH"] & ~both,
         exposed & both,
-        exposed & does["pageable"],
     ]
     assert rows(tables["overlap"], COLUMNS) == [tuple(int(part.sum()) for part in truth)]
     wall = rows(tables["wall"], "wall_class time_ns")
@@ -65,5 +58,5 @@ def test_a_load_is_no_exposed_copy(tmp_path):
     trace.memcpy("HtoD", start_ns=200, end_ns=210, size_bytes=8)
     path = trace.write_sqlite(tmp_path / "rank0.sqlite")
     tables = quick("llm_hotspots", path)
-    assert rows(tables["overlap"], COLUMNS) == [(10, 10, 0, 0, 0)]
+    assert rows(tables["overlap"], COLUMNS) == [(10, 0, 0)]
     assert ("load", 90) in rows(tables["wall"], "wall_class time_ns")

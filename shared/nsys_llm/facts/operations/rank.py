@@ -133,10 +133,10 @@ def of(view: RankView) -> OperationFacts:
         lambda: _beside_kernels(trace, names, view.key),
         lambda: trace.gpu_busy,  # what follows asks for it from two threads
     )
-    calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
+    calls = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
     (apis, api_durations), stages, launches, extras = concurrently(
         len(calls),
-        lambda: map_apis(trace, calls, broken),
+        lambda: map_apis(trace, calls),
         lambda: map_stages(trace, names.name),
         lambda: map_launches(trace, calls, census.of_device, census.devices, early),
         lambda: map_extras(view, names),
