@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -70,7 +69,9 @@ def _device_rows(devices: _DeviceRows) -> list[dict[str, Any]]:
             **of_rank(rank),
             **{name: getattr(device, name) for name in _OF_DEVICE},
             "not_recorded_ns": device.lost_ns,
-            **asdict(idle.copies),
+            "copy_calls_n": idle.copy_calls_n,
+            "copies_seen_n": idle.copies_seen_n,
+            "copies_cut_n": idle.copies_cut_n,
             **_statistics(device),
         }
         for rank, idle, device in devices

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Final
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.facts.operations.apis import RankApis
-from nsys_llm.facts.operations.launches import PEAK_NS, STAGES, CallTimes
+from nsys_llm.facts.operations.launches import PEAK_NS, STAGES
 from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Spread
@@ -105,10 +104,8 @@ def launch_columns(ranks: RankRows, devices: Columns) -> Columns:
         "under_5us_pct": percent(short_n, kernels_n),
         "storm": np.any(storms, axis=0),
         **{
-            of.name: pd.array(
-                [getattr(item.calls, of.name, None) for _, item in launches], dtype="Int64"
-            )
-            for of in fields(CallTimes)
+            name: pd.array([getattr(item, name) for _, item in launches], dtype="Int64")
+            for name in ("host_launches_n", "launch_api_ns")
         },
     }
 

@@ -70,7 +70,7 @@ def of(view: RankView) -> PhaseFacts:
     trace, rank, options = view.trace, view.key, view.options
     ops = RankOps.of(view)
     tree = ops.ranged.tree
-    ranges, sums, idle, steps, attribution, parts = concurrently(
+    ranges, (phases, kernels), idle, steps, attribution, parts = concurrently(
         len(ops.name),
         lambda: map_ranges(trace, ops, options),
         lambda: map_phases(trace, ops),
@@ -80,7 +80,7 @@ def of(view: RankView) -> PhaseFacts:
         lambda: map_parts(view, ops),
     )
     rank_phases = RankPhases(
-        phases=sums.phases,
+        phases=phases,
         ranges=ranges,
         steps=steps,
         idle=idle,
@@ -99,4 +99,4 @@ def of(view: RankView) -> PhaseFacts:
         parts=parts.sums,
         shared_map=parts.shared_map,
     )
-    return PhaseFacts({rank: rank_phases}, sums.kernels)
+    return PhaseFacts({rank: rank_phases}, kernels)
