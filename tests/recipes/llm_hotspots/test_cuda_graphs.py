@@ -52,13 +52,3 @@ def test_where_the_grid_does_not_tell_the_size_is_at_least_the_largest_batch(tmp
     assert row == (None, 4, None, 0, 310)
     (row,) = rows(quick("llm_hotspots", path, "--capture-sizes", "2,8")["cuda_graphs"], columns)
     assert row == (8, 4, 2 * 5 + 2 * 4, 0, 310)
-
-
-def test_graphs_that_were_traced_whole_have_no_nodes(tmp_path):
-    trace = TraceBuilder()
-    for start in range(1_000, 9_000, 2_000):
-        nodes = [("a", start + 400, start + 900)]
-        trace.graph_launch(nodes, launch=(start, start + 100), mode="graph", graph_exec_id=5)
-    tables = quick("llm_hotspots", trace.write_sqlite(tmp_path / "rank0.sqlite"))
-    columns = "graph nodes_n replays_n span_ns busy_ns p50_ns"
-    assert rows(tables["cuda_graphs"], columns) == [("5", None, 4, 2_000, 2_000, 500)]

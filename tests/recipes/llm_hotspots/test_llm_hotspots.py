@@ -6,10 +6,7 @@ import pytest
 from results import (
     NVIDIA,
     OF_RANK,
-    assert_same,
-    only_tables,
     plain,
-    read_frames,
     rows,
     spread,
     tables_of,
@@ -154,31 +151,6 @@ def test_nvjet_names_are_decoded(tables):
     assert plain(tables["nvjet"]) == {name: [value] for name, value in decoded.items()}
 
 
-def test_coverage_adds_up_to_all_operations(tables):
-    none, zero = [None] * 8, [0] * 8
-    odd = "broken zero_length no_process unknown_name graph_node replaced duplicate_key"
-    assert plain(tables["coverage"]) == {
-        "rank": [0, 0, 0, 0, 1, 1, 1, 1],
-        "file": ["rank0"] * 4 + ["rank1"] * 4,
-        "op": ["kernel", "memcpy", "memset", "graph"] * 2,
-        "table_present": [True, True, False, False, True, False, True, False],
-        "total_n": [4, 1, 0, 0, 2, 0, 1, 0],
-        "total_ns": [7 + 5 + 5 + 2, 6, 0, 0, 9 + 6, 0, 2, 0],
-        "api_missing_n": [1, 0, 0, 0, 0, 0, 1, 0],
-        "api_missing_ns": [5, 0, 0, 0, 0, 0, 2, 0],
-        "range_missing_n": none,
-        "range_missing_ns": none,
-        "attributed_n": [3, 1, 0, 0, 2, 0, 0, 0],
-        "attributed_ns": [14, 6, 0, 0, 15, 0, 0, 0],
-        "selected_n": [4, 1, 0, 0, 2, 0, 1, 0],
-        "selected_ns": [19, 6, 0, 0, 15, 0, 2, 0],
-        **{f"{name}_n": zero for name in odd.split()},
-        **{f"{part}_{what}": zero for part in ("api_cut", "uncalled") for what in ("n", "ns")},
-        **{f"early_start_{what}": zero for what in ("n", "p99_ns", "max_ns")},
-    }
-
-
-@pytest.mark.slow
 def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10).kernel("a", start_ns=20, end_ns=30)
     trace.kernel("b", start_ns=8, end_ns=12, stream_id=8)
@@ -187,7 +159,7 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
     trace.kernel("c", start_ns=5, end_ns=9, stream_id=9).kernel("c", start_ns=25, end_ns=26)
     trace.write_sqlite(tmp_path / "t.sqlite")
     options = ["--filter-time", "9/25"]
-    frames = read_frames(only_tables(tmp_path / "o", tmp_path / "t.sqlite", options=options))
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
     # a: [9, 10) + [20, 25) = 6; b: [9, 12) = 3. They share [9, 10): k = 2, so 0 each and the odd
     # ns to a, which started first; b keeps [10, 12). Only the second a starts inside: 10 ns whole.
     columns = f"{SUMS} mean_ns min_ns p50_ns"
@@ -203,46 +175,6 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
         ("memcpy", 1, 16, 1, 1),
     ]
     assert rows(frames["all_stats"], "Instances Avg Min")[1] == (0, None, None)
-    options = ["--start", "9ns", "--end", "25"]
-    only_tables(tmp_path / "p", tmp_path / "t.sqlite", options=options)
-    assert_same(tmp_path / "o", tmp_path / "p")
-
-
-#: Kernels a, b, c, d, e take 1, 2, 4, 8, 16 ns: a sum tells which there are.
-CHOICES = [
-    (["--filter-nvtx", "step"], 1 + 2 + 4 + 8, 4),
-    (["--filter-nvtx", "step@NCCL"], 2, 1),
-    (["--filter-time", "0/111", "--filter-nvtx", "step"], 1 + 1, 2),
-    # b runs in [110, 112), and e, launched by nobody, in [104, 120).
-    (["--filter-projected-nvtx", "step@NCCL"], 2 + 2, 1),
-    (["--steps", "1:"], 2 + 4, 2),
-    # A step is its thread's, and holds what any thread launches during it: d too.
-    (["--steps", ":1"], 1 + 8, 2),
-    # The first step ends at 10; the launch of e is not known, it starts on the GPU later.
-    (["--skip-warmup"], 2 + 4 + 16, 3),
-]
-
-
-@pytest.mark.parametrize(("options", "total_ns", "launches_n"), CHOICES)
-def test_ranges_choose_what_was_launched_in_them(options, total_ns, launches_n, tmp_path):
-    trace = TraceBuilder().nvtx("whole", 0, 40).nvtx("any thread", 0, 13, kind="start_end")
-    for start, domain in ((0, ""), (10, "NCCL"), (20, "")):
-        trace.nvtx("it", start, start + 10).nvtx("step", start + 1, start + 9, domain=domain)
-    trace.nvtx("step", 1, 9, tid=101)
-    trace.kernel("a", start_ns=100, duration_ns=1, launch=(2, 3))
-    trace.kernel("b", start_ns=110, duration_ns=2, launch=(12, 13))
-    trace.kernel("c", start_ns=120, duration_ns=4, launch=(22, 23))
-    trace.kernel("d", start_ns=130, duration_ns=8, launch=(2, 3), tid=101)
-    trace.kernel("e", start_ns=104, duration_ns=16, stream_id=8)
-    trace.write_sqlite(tmp_path / "t.sqlite")
-    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
-    assert frames["kernels"]["total_ns"].sum() == total_ns
-    assert frames["kernels"]["launches_n"].sum() == launches_n
-    assert rows(frames["coverage"], "total_n selected_n selected_ns")[0] == (
-        5,
-        launches_n,
-        total_ns,
-    )
 
 
 @pytest.mark.slow

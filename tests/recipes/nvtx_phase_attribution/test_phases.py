@@ -430,7 +430,13 @@ def test_the_capture_of_nodes_comes_first_if_asked(tmp_path):
     trace.nvtx("decode", 20, 90).graph_launch([("node", 100, 105)], launch=(30, 32))
     path = written(trace, tmp_path)
     for words, part in (((), "graph_launch"), (("--graph-ranges", "capture"), "graph_capture")):
-        assert rows(quick(path, *words)["attribution"], "part gpu_ns") == [(part, 5)]
+        frames = quick(path, *words)
+        assert rows(frames["attribution"], "part gpu_ns") == [(part, 5)]
+    # Runs of a graph are no length of the range that captured it.
+    assert rows(frames["ranges"], "name self_ns span_ns") == [
+        ("layer", 5, 0),
+        ("decode", 0, 0),
+    ]
 
 
 def test_odd_ranges_cost_nothing_but_themselves(tmp_path):
