@@ -19,12 +19,6 @@ def test_the_odd_ns_in_a_window_goes_to_the_kernel_that_really_started_first(tmp
     assert rows(tables["kernels"], "name exclusive_ns") == [("z", 3), ("a", 2)]
 
 
-def test_an_open_window_holds_an_operation_of_no_length_at_its_very_end(tmp_path):
-    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=20).kernel("zero", start_ns=20, end_ns=20)
-    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "0/"])
-    assert rows(tables["kernels"], "name launches_n") == [("a", 1), ("zero", 1)]
-
-
 def test_a_device_that_idles_in_the_window_stays_a_part_of_the_whole(tmp_path):
     # Device 0 is busy all 10 ns of the window, device 1 none of them.
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10)

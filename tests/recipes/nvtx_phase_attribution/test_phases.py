@@ -187,25 +187,16 @@ def test_names_of_an_engines_steps_tell_tokens(tmp_path):
     assert steps["token_ns"].tolist() == [20.0, 160.0] * 2
 
 
-@pytest.mark.slow
 def test_first_steps_that_take_far_longer_are_warm_up(tmp_path):
     trace = TraceBuilder()
-    for number, (start, end) in enumerate([(0, 50), (50, 80), (80, 90), (90, 100), (100, 130)]):
+    for number, (start, end) in enumerate([(0, 50), (50, 60), (60, 70), (70, 82)]):
         trace.nvtx(f"step {number}", start, end).nvtx("decode", start + 1, end - 1)
         trace.kernel("k", start_ns=start + 4, duration_ns=2, launch=(start + 2, start + 3))
     frames = quick(written(trace, tmp_path))
-    # Median 30: of 50, 30, 10, 10, 30 none takes more than 60.
-    assert not frames["steps"]["warmup"].any()
-    trace.nvtx("step 5", 130, 131).nvtx("step 6", 131, 132)
-    trace.kernel("k", start_ns=134, duration_ns=2, launch=(130, 131))
-    trace.kernel("k", start_ns=136, duration_ns=2, launch=(131, 132))
-    trace.nvtx("decode", 130, 131).nvtx("decode", 131, 132)
-    frames = quick(written(trace, tmp_path, "b"))
-    # Median 10: the first, and not the second, as the fifth is as long.
-    assert frames["steps"]["warmup"].tolist() == [True, *[False] * 6]
+    assert frames["steps"]["warmup"].tolist() == [True, False, False, False]
     stats = rows(frames["step_stats"], "which phase measure steps_n total_ns")
     assert ("warm-up", None, "host", 1, 50) in stats
-    assert ("steady", None, "host", 6, 82) in stats
+    assert ("steady", None, "host", 3, 32) in stats
 
 
 def test_a_range_that_is_the_step_can_be_named(tmp_path):
