@@ -170,7 +170,7 @@ def _of_device(trace: RankTrace, device: int, spans: Spans) -> ExposedCopies:
     copies = trace.tables["memcpys"]
     here, kind = copies["device_id"] == device, copies["copy_kind"]
     ways = [
-        _alone(trace, copies, here & (kind == way), exposed)
+        intersect_intervals(_spans_of(trace, copies.take(here & (kind == way))), exposed)
         for way in (HOST_TO_DEVICE, DEVICE_TO_HOST)
     ]
     both_ns = total_length_ns(intersect_intervals(*ways))
@@ -179,13 +179,3 @@ def _of_device(trace: RankTrace, device: int, spans: Spans) -> ExposedCopies:
         exposed_dtoh_ns=total_length_ns(ways[1]) - both_ns,
         exposed_both_ways_ns=both_ns,
     )
-
-
-def _alone(
-    trace: RankTrace, copies: Table, chosen: npt.NDArray[np.bool_], exposed: IntArray
-) -> IntArray:
-    """Return when chosen copies run inside some spans."""
-    start_ns, end_ns = copies["start_ns"][chosen], copies["end_ns"][chosen]
-    if trace.windows_ns is not None:
-        _, start_ns, end_ns = clip_to_windows(start_ns, end_ns, trace.windows_ns)
-    return intersect_intervals(union_intervals(start_ns, end_ns), exposed)
