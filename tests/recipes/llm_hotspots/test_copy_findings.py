@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
-from results import tables_of
+from quick_run import quick
 from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.llm_hotspots.findings.memops import copy_findings
@@ -15,16 +12,13 @@ from nsys_llm.report.prices.pricing import priced
 
 
 @pytest.fixture
-def found_in(tmp_path):
-    """Return a function that analyses ranks and returns their findings by rule."""
+def found_in(tmp_path_factory):
+    """Return a function that analyses a rank and returns its findings by rule."""
 
-    def findings_of(*ranks):
-        folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        inputs = [
-            trace.write_sqlite(folder / f"rank{number}.sqlite")
-            for number, trace in enumerate(ranks)
-        ]
-        tables = tables_of(folder / "o", *inputs)
+    def findings_of(trace):
+        tables = quick(
+            "llm_hotspots", trace.write_sqlite(tmp_path_factory.mktemp("r") / "r.sqlite")
+        )
         findings = priced(copy_findings(tables), tables)
         assert len({(finding.rule, finding.name) for finding in findings}) == len(findings)
         return {finding.rule: finding for finding in findings}
