@@ -112,6 +112,13 @@ def test_frees_alone_leave_a_level_of_zero(tmp_path):
     assert tables["memory_allocators"].empty
 
 
+def test_many_steps_are_thinned_out(tmp_path):
+    trace = busy()
+    for index in range(300):
+        trace.allocate(1, address=index, at_ns=10 * index)
+    assert 100 <= len(written(trace, tmp_path)["memory"]) <= 200
+
+
 def sampled(**settings):
     """GEMM in [10, 15) and [20, 27) ns, another kernel in [30, 40); samples at 10, 20, 30, 40."""
     trace = TraceBuilder(**settings).kernel("nvjet_tst_1x1", start_ns=10, end_ns=15)
