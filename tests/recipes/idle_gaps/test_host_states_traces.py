@@ -49,24 +49,6 @@ def test_the_table_says_the_same_to_the_nanosecond(truth, tables):
     assert +summed(states, "tid", "state", value="on_core_ns") == truth.on_core_ns()
 
 
-def test_most_of_it_is_in_the_first_warm_up_step(truth, tables):
-    ranges = {
-        text: (start, end) for start, end, text, _ in truth.ranges if end and text != "Forward"
-    }
-
-    def inside(name):
-        low, high = ranges[name]
-        return sum(max(min(end, high) - max(start, low), 0) for start, end, *_ in truth.exposed)
-
-    by_range = summed(tables["host_states"], "range")
-    assert inside("Warm-up Step 1") == by_range["Warm-up Step 1",] == 508_600_160
-    assert inside("Initialize Model") == by_range["Initialize Model",] == 56_607_457
-    forward = by_range["Forward",] + by_range["Benchmark Forward Only",]
-    assert inside("Benchmark Forward Only") == forward == 15_605_047
-    low, high = ranges["Benchmark Forward Only"]
-    assert sum(low <= at < high for *_, at in truth.sampled) == 6
-
-
 def test_samples_are_counted_apart_by_state(truth, tables):
     modules = tables["host_modules"]
     modules = modules[modules["module_class"] != "not_sampled"]
