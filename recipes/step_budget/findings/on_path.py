@@ -17,7 +17,6 @@ from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, share_of
 from nsys_llm.taxonomy.advice import advice_on
-from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.trace.host_part import CUDA_CALL
@@ -27,7 +26,6 @@ from ..tables.tabulation import CLOCKS_APART
 from .texts import CERTAIN_PCT, RULES
 from .when import when_findings, window_of_steps
 
-_REPEATED: Final = ("repeated_copies_n", "repeated_bytes")
 _WHICH: Final = ("change", "name")
 #: A rank is named if it has so much of the time; ours.
 _LEAST_SHARE: Final = 0.6
@@ -123,7 +121,6 @@ def findings(tables: Tables) -> list[Finding]:
         *_of_class(budget, "copy", Cause("copies"), copies),
         *rank_findings(tables),
         *when_findings(tables),
-        *_repeated(budget),
         *_inferred(tables),
     ]
 
@@ -314,37 +311,6 @@ def _place(budget: Budget, gpu: Gpu, row: Record) -> dict[str, Any]:
         "window_ns": None if step is None else window_of_steps(budget.tables, gpu, step, step),
         "impact_ns": round(row["path_ns"] * budget.steps_n),
     }
-
-
-def _repeated(budget: Budget) -> list[Finding]:
-    edges = [row for row in records(budget.tables["rank_edges"]) if row["repeated_copies_n"]]
-    on_path = [row for row in budget.rows("copy") if "HtoD" in row["name"]]
-    if not edges or not on_path:
-        return []
-    edge = max(edges, key=lambda row: row["repeated_ns"])
-    gpu, of = budget.busiest(edge["file"]), partial(claim, budget.tables)
-    steps = of("steps_n", "job_steps", "wall_ns", "count", mark="")
-    where = {"rank": edge["rank"], "file": edge["file"]}
-    each = of("step_ns", "rank_edges", "repeated_ns", "sum", steps, **where)
-    path_ns = min(sum(row["path_ns"] for row in on_path), each.value)
-    return [
-        RULES["repeated_copies"].finding(
-            cause=Cause("copies", detail="HtoD"),
-            change=Change("copies", "HtoD"),
-            fields={
-                "unit": edge["step_unit"],
-                "least_bytes": LARGE_BYTES,
-                "all_n": steps.value,
-                "path_ns": path_ns,
-            },
-            evidence=(*cells("rank_edges", edge, ("rank", "file"), _REPEATED), each),
-            ranks=(gpu[0],),
-            rank=gpu[0],
-            device_id=gpu[1],
-            name="HtoD",
-            impact_ns=edge["repeated_ns"],
-        )
-    ]
 
 
 def _inferred(tables: Tables) -> list[Finding]:

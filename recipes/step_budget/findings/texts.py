@@ -9,8 +9,6 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_TIME, OURS, Case, Rule, rules_by_id
-from nsys_llm.taxonomy.cuda_codes import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
-from nsys_llm.view.text import format_bytes
 
 #: Share of the steps' wall-clock time below which too little of the path is certain; ours.
 CERTAIN_PCT: Final = 90.0
@@ -149,26 +147,6 @@ RULES: Final = rules_by_id(
         details=_ON_PATH,
         recommendation="Move fewer bytes: keep reused data on the device. Copy the rest ahead of "
         "time from pinned memory on a separate stream, as far as computation can hide it.",
-    ),
-    Rule(
-        "repeated_copies",
-        scope="copy",
-        title="The same {repeated_copies_n:copy|copies} to the device in every {unit}: "
-        "{repeated_bytes}",
-        details="{repeated_copies_n:copy|copies} on rank {rank} take {step_ns} a {unit}. Each has "
-        "{least_bytes} or more, with the same sizes in all {all_n} {unit}s. On the critical path: "
-        "{path_ns}.",
-        threshold="the same copies to the device in all steps that count (not layers), at least "
-        f"{LEAST_STEPS} steps with {LEAST_COPIES} copies of {format_bytes(LARGE_BYTES)} or more "
-        f"each; their time on the path is the gain: {limits_words()}",
-        source="data kept on the device costs no transfer (CUDA C++ Best Practices "
-        "Guide, Data Transfer Between Host and Device); a step's inputs are few copies",
-        recommendation="If these are weights kept on the host (device_map, CPU offload), move "
-        "them to GPU memory: quantize them, or spread the model over more GPUs. Otherwise "
-        "copy the next layer's weights while this layer computes, from pinned memory on a "
-        "separate stream.",
-        tables=("rank_edges", "ceilings", "wall"),
-        specificity=OF_KERNEL,
     ),
     _remark(
         "clocks_apart",

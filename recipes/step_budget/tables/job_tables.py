@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
 from nsys_llm.critical_path.job.meetings import TimedSteps
 from nsys_llm.critical_path.job.sums import Charged
@@ -53,8 +52,6 @@ def job_columns(paths: JobPaths) -> Columns:
     sums = paths.charged.by_charge.by_key([charge.kind for charge in paths.charged.charges])
     none = np.zeros(len(paths.walks), dtype=np.int64)
     certain = paths.charged.by_charge.certain_ns[:, :steps_n].sum(axis=0)
-    there = np.array([walk.rank >= 0 for walk in paths.walks[:steps_n]], dtype=bool)
-    rank, device = _places(paths.rows, job, there)
     return {
         "step": np.arange(steps_n),
         "mark": list(job.mark),
@@ -62,8 +59,6 @@ def job_columns(paths: JobPaths) -> Columns:
         "end_ns": job.edge_ns[1:] - paths.zero_ns,
         "wall_ns": paths.wall_ns,
         "ranks_n": job.ranks_n,
-        "end_rank": rank,
-        "end_device_id": device,
         **{
             f"{name}_ns": sums.get(code, (none, none))[0][:steps_n]
             for code, name in enumerate(CLASS_NAMES)
@@ -72,17 +67,6 @@ def job_columns(paths: JobPaths) -> Columns:
         "certain_ns": certain,
         "certain_pct": percent(certain, paths.wall_ns),
     }
-
-
-def _places(rows: RankRows, job: TimedSteps, there: Any) -> tuple[Any, Any]:
-    ranks, devices = [], []
-    for place, index, known in zip(
-        job.end_rank.tolist(), job.end_device.tolist(), there.tolist(), strict=True
-    ):
-        rank, budget = rows[place]
-        ranks.append(rank.number if known else None)
-        devices.append(budget.devices[index].device_id if known else None)
-    return pd.array(ranks, dtype="Int64"), pd.array(devices, dtype="Int64")
 
 
 def statistics(values: IntArray, wall_ns: IntArray, certain_ns: IntArray) -> dict[str, Any]:

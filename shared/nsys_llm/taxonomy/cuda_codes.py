@@ -168,7 +168,3 @@ def _memory(code: int) -> str | None:
 #: From here on the link's rate decides how long a copy takes, or the rate at which the driver
 #: stages pageable memory, and not what any copy costs.
 LARGE_BYTES: Final = 1 << 20
-#: Large copies that every step makes alike: inputs of a step are few, weights one or more a layer.
-LEAST_COPIES: Final = 8
-#: Steps that have to agree.
-LEAST_STEPS: Final = 3

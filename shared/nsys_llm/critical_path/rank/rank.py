@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from nsys_llm.critical_path.path.outline import (
     Walk,
     member_ops,
 )
-from nsys_llm.critical_path.rank.repeated_copies import RepeatedCopies, repeated_copies
 from nsys_llm.critical_path.rank.replay import rank_replay
 from nsys_llm.critical_path.rank.windows import (
     OpSteps,
@@ -76,7 +75,6 @@ class RankPaths:
     has_event_rows: bool
     clock_error_ns: int
     load: IntArray
-    copies: RepeatedCopies = field(default_factory=RepeatedCopies)
     beside: Beside | None = None
 
 
@@ -115,7 +113,6 @@ def of(view: RankView) -> Mapping[RankKey, RankPaths]:
         has_event_rows=edges.has_event_rows,
         clock_error_ns=host.clock_error_ns,
         replay=replay,
-        copies=repeated_copies(trace, steps, marks),
         beside=None if view.steps is None else view.steps.beside,
         load=np.full((steps.n, 3), -1) if view.batches is None else view.batches.load,
     )
