@@ -168,7 +168,6 @@ def _overlap(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
 
 def _apis(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
     yield from _same_total(table, tables["apis"], "calls_n", "total_ns")
-    yield from _same_total(table, tables["api_classes"], "calls_n", "total_ns")
 
 
 def _idle_devices(table: pd.DataFrame, tables: Tables) -> Iterator[str]:

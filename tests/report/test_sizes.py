@@ -29,7 +29,7 @@ LIMITS = {64: 3 * MB, 1024: 10 * MB}
 BOUNDED = "timeline"
 
 #: Columns that say which rank a row is of.
-NUMBERS, LABELS = {"rank", "Rank"}, {"file", "File", "rank_device"}
+NUMBERS, LABELS = {"rank", "Rank"}, {"file", "File"}
 
 
 class Silent:

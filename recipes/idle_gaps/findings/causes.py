@@ -55,44 +55,37 @@ HOST_RULES: Final = ("launch_bound", "host_work", *_WAITS.values())
 _MOST_PARTS: Final = 2
 
 
-class IdleByCause:
-    """The idle time of each GPU whose causes are known, as the table `wall` has it."""
-
-    def __init__(self, tables: Tables) -> None:
-        wall = tables["wall"]
-        idle = records(wall[(wall["wall_class"] == IDLE) & wall["detail"].notna()])
-        self._rows = {(row["rank"], row["device_id"], row["detail"]): row for row in idle}
-        self.gpus: list[Gpu] = sorted({(rank, device) for rank, device, _ in self._rows})
-        self.walls = Walls(tables)
-
-    def lost_ns(self, causes: tuple[str, ...]) -> dict[Gpu, int]:
-        """Return the idle time of some causes together, by GPU."""
-        return {gpu: self.walls.detail_ns(gpu, IDLE, *causes) for gpu in self.gpus}
-
-    def rows(self, gpu: Gpu, causes: tuple[str, ...]) -> list[Record]:
-        """Return the rows of some causes on a GPU, the largest first."""
-        rows = [self._rows[key] for key in ((*gpu, cause) for cause in causes) if key in self._rows]
-        return sorted(rows, key=lambda row: -int(row["time_ns"]))
-
-
 def cause_findings(tables: Tables) -> list[Finding]:
     """Return the findings on causes of idle time."""
-    times = IdleByCause(tables)
-    if not times.gpus:
+    walls = Walls(tables)
+    if not walls.host_losses_ns:
         return []
-    alike = [_other(rule, times, tables) for rule in _OTHERS]
-    return [item for item in (*alike, _host(times, tables)) if item is not None]
+    alike = [_other(rule, walls, tables) for rule in _OTHERS]
+    return [item for item in (*alike, _host(walls, tables)) if item is not None]
 
 
-def _other(rule: str, times: IdleByCause, tables: Tables) -> Finding | None:
+def _lost_ns(walls: Walls, causes: tuple[str, ...]) -> dict[Gpu, int]:
+    """Return the idle time of some causes together, by GPU whose causes are known."""
+    return {gpu: walls.detail_ns(gpu, IDLE, *causes) for gpu in sorted(walls.host_losses_ns)}
+
+
+def _rows(tables: Tables, gpu: Gpu, causes: tuple[str, ...]) -> list[Record]:
+    """Return the rows of the wall of some causes on a GPU, the largest first."""
+    wall = tables["wall"]
+    wall = wall[(wall["rank"] == gpu[0]) & (wall["device_id"] == gpu[1])]
+    rows = records(wall[(wall["wall_class"] == IDLE) & wall["detail"].isin(causes)])
+    return sorted(rows, key=lambda row: (-int(row["time_ns"]), causes.index(row["detail"])))
+
+
+def _other(rule: str, walls: Walls, tables: Tables) -> Finding | None:
     name, cause = _OTHERS[rule]
-    lost_ns = times.lost_ns((name,))
-    of = partial(_finding, rule, (name,), lost_ns, times, tables)
+    lost_ns = _lost_ns(walls, (name,))
+    of = partial(_finding, rule, (name,), lost_ns, walls, tables)
     if cause.kind != "queued":
         made = of(cause, Change("idle", name))
         return _with_call(made, name, tables) if made and name == "alloc" else made
     gpu = worst_gpu(lost_ns)
-    if 2 * _short_ns(times, tables, (name,))[gpu] < lost_ns[gpu]:
+    if 2 * _short_ns(walls, tables, (name,))[gpu] < lost_ns[gpu]:
         return of(Cause("dependency"), Change("queued", "long"), "long")
     if (kind := _copied_between(tables, (name,))) is None:
         return of(cause, Change("queued"))
@@ -126,16 +119,16 @@ def _with_call(made: Finding, cause: str, tables: Tables) -> Finding:
     return replace(made, recommendation=f"{advice} {made.recommendation}")
 
 
-def _host(times: IdleByCause, tables: Tables) -> Finding | None:
+def _host(walls: Walls, tables: Tables) -> Finding | None:
     """Return the finding on a host that is late: what to do depends on what it does most."""
-    lost_ns, short_ns = times.lost_ns(HOST_CAUSES), _short_ns(times, tables, HOST_CAUSES)
+    lost_ns, short_ns = _lost_ns(walls, HOST_CAUSES), _short_ns(walls, tables, HOST_CAUSES)
     transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
     are_stages = may_be_stages(transfers_n.astype(int).tolist())
     stages_n = len(transfers_n) if are_stages else 0
     if stages_n > 2:
         lost_ns = short_ns  # without its input, a stage has nothing to launch
     gpu = worst_gpu(lost_ns)
-    lost_ns, rows = times.walls.beside(lost_ns, gpu), times.rows(gpu, HOST_CAUSES)
+    lost_ns, rows = walls.beside(lost_ns, gpu), _rows(tables, gpu, HOST_CAUSES)
     rule, case = "launch_bound", None
     if rows and rows[0]["detail"] in _WAITS:
         rule = _WAITS[rows[0]["detail"]]
@@ -157,7 +150,7 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
         said, advice = ({**said[0], "copies": f"{kind} copies"}, said[1]), _batched(kind)
     if start_up_ns := said[0].get("host_ns"):  # which no later step has
         change = Change("host_part", time_ns=max(lost_ns[gpu] - start_up_ns, 0))
-    made = _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, shown, said)
+    made = _finding(rule, HOST_CAUSES, lost_ns, walls, tables, cause, change, shown, said)
     return replace(made, recommendation=advice) if made and advice else made
 
 
@@ -185,12 +178,12 @@ def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
     return max(sorted(lost_ns), key=lambda gpu: lost_ns[gpu])
 
 
-def _short_ns(times: IdleByCause, tables: Tables, causes: tuple[str, ...]) -> dict[Gpu, int]:
+def _short_ns(walls: Walls, tables: Tables, causes: tuple[str, ...]) -> dict[Gpu, int]:
     """Return the part of some causes that lies in short gaps, by GPU."""
     rows = tables["rank_causes"]
     rows = rows[rows["cause"].isin(causes) & (rows["low_ns"] < MICRO_GAP_NS)]
     sums = rows.groupby(["rank", "device_id"], sort=True)["idle_ns"].sum()
-    return {gpu: int(sums.get(gpu, 0)) for gpu in times.gpus}
+    return {gpu: int(sums.get(gpu, 0)) for gpu in walls.host_losses_ns}
 
 
 def _mostly_in_calls(tables: Tables, gpu: Gpu) -> bool:
@@ -205,7 +198,7 @@ def _finding(
     rule: str,
     causes: tuple[str, ...],
     lost_ns: Mapping[Gpu, int],
-    times: IdleByCause,
+    walls: Walls,
     tables: Tables,
     cause: Cause,
     change: Change,
@@ -214,12 +207,12 @@ def _finding(
 ) -> Finding | None:
     """Return the finding of a rule on the GPU that loses most; None where nobody loses any."""
     gpu = worst_gpu(lost_ns)
-    lost_ns, rows = times.walls.beside(lost_ns, gpu), times.rows(gpu, causes)
+    lost_ns, rows = walls.beside(lost_ns, gpu), _rows(tables, gpu, causes)
     if not rows or not lost_ns[gpu]:
         return None
     is_short = lost_ns[gpu] < sum(row["time_ns"] for row in rows)
     evidence = _lost(tables, gpu, causes, is_short=is_short)
-    ranks, usual_ns = _ranks(lost_ns, times), usual_loss_ns(lost_ns, gpu)
+    ranks, usual_ns = _ranks(lost_ns, walls), usual_loss_ns(lost_ns, gpu)
     fields: dict[str, Any] = {
         "affected_n": None if usual_ns is None else len(ranks),
         "copies": None,
@@ -265,10 +258,10 @@ def _lost(
     return of_span(tables, gpu, "lost_ns", "rank_causes", "idle_ns", **where)
 
 
-def _ranks(lost_ns: Mapping[Gpu, int], times: IdleByCause) -> tuple[int, ...]:
+def _ranks(lost_ns: Mapping[Gpu, int], walls: Walls) -> tuple[int, ...]:
     """Return the ranks on which it is worth a line."""
     least = LEAST_PCT / 100.0
-    worth = {place for place, ns in lost_ns.items() if ns >= least * times.walls.span_ns(*place)}
+    worth = {place for place, ns in lost_ns.items() if ns >= least * walls.span_ns(*place)}
     return tuple(sorted({rank for rank, _ in worth}))
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 
 from nsys_llm.facts.device.idle_split import BUCKET_EDGES_NS, BUCKETS, GapSums
-from nsys_llm.facts.idle.devices import DeviceIdle, IdleTimes
+from nsys_llm.facts.idle.devices import DeviceIdle
 from nsys_llm.facts.idle.rank import RankIdle
 from nsys_llm.numeric.distributions import interpolate
-from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.stacking import stacked
 from nsys_llm.reduced.job import Job
 from nsys_llm.report.columns import (
     Columns,
@@ -62,7 +59,6 @@ def tabulate(job: Job) -> dict[str, Cells]:
         "rank_causes": _cause_columns(known),
         "gaps": gap_columns(gaps[:top]),
         "patterns": pattern_columns(patterns, facts.pattern_lengths, top),
-        "idle_map": _map_columns(devices),
         **host_tables([(rank, idle.host) for rank, idle in rows]),
     }
 
@@ -73,7 +69,9 @@ def _device_rows(devices: _DeviceRows) -> list[dict[str, Any]]:
             **of_rank(rank),
             **{name: getattr(device, name) for name in _OF_DEVICE},
             "not_recorded_ns": device.lost_ns,
-            **asdict(idle.copies),
+            "copy_calls_n": idle.copy_calls_n,
+            "copies_seen_n": idle.copies_seen_n,
+            "copies_cut_n": idle.copies_cut_n,
             **_statistics(device),
         }
         for rank, idle, device in devices
@@ -138,30 +136,4 @@ def _cause_columns(known: _Known) -> Columns:
         "overhead_ns": np.where(overhead, time_ns[place], 0),
         "nvtx_range": [name for name, _ in ranges],
         "range_ns": [ns for _, ns in ranges],
-    }
-
-
-def _map_columns(devices: _DeviceRows) -> Columns:
-    parts = [(rank, device, device.times) for rank, _, device in devices if device.times]
-    sizes = [times.window_ns.size for _, _, times in parts]
-    several = {rank.key for rank, idle, _ in devices if len(idle.devices) > 1}
-    labels = [
-        f"{rank.file}, device {device.device_id}" if rank.key in several else rank.file
-        for rank, device, _ in parts
-    ]
-    rows = stacked(IdleTimes, [times for _, _, times in parts])
-    busy_ns = rows.window_ns - rows.gap_ns
-    device_id = np.array([device.device_id for _, device, _ in parts], dtype=np.int64)
-    return {
-        **rank_columns([(rank, n) for (rank, _, _), n in zip(parts, sizes, strict=True)]),
-        "device_id": np.repeat(device_id, sizes),
-        "rank_device": [label for label, n in zip(labels, sizes, strict=True) for _ in range(n)],
-        "part": joined([np.arange(1, n + 1) for n in sizes]),
-        "start_ns": rows.start_ns,
-        "end_ns": rows.end_ns,
-        "window_ns": rows.window_ns,
-        "busy_ns": busy_ns,
-        "overhead_ns": rows.overhead_ns,
-        "idle_ns": rows.gap_ns - rows.overhead_ns,
-        "busy_pct": percent(busy_ns, rows.window_ns),
     }

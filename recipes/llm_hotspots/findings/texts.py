@@ -90,7 +90,7 @@ _flag_rule: Final = partial(
     scope="kernel",
     details=_FLAG,
     threshold="any time in kernels with this flag in the rule file",
-    tables=("kernels", "rules"),
+    tables=("kernels",),
 )
 
 
@@ -119,7 +119,7 @@ RULES: Final = rules_by_id(
         threshold=f"from {UNMATCHED_PCT:g} % of the kernel time",
         recommendation="Treat the other categories as lower bounds. `--engine` chooses another "
         "rule file if the engine was not detected from the kernel names.",
-        tables=("categories", "kernels", "rules"),
+        tables=("categories", "kernels"),
     ),
     _remark(
         "fused_communication",

@@ -1,4 +1,4 @@
-"""The tables of llm_hotspots that sum kernels up: categories, rules, and decoded nvjet names."""
+"""The tables of llm_hotspots that sum kernels up by category, and decoded nvjet names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SUMS: Final = ["launches_n", "total_ns", "exclusive_ns"]
 def category_tables(
     sources: pd.DataFrame, known: Mapping[str, Classification], engine: str
 ) -> dict[str, Columns]:
-    """Return the tables categories, operations, rules and nvjet.
+    """Return the tables categories, operations and nvjet.
 
     Args:
-        sources: One row a rank and full name: rank, file, name, full_name, category, rule_id, and
+        sources: One row a rank and full name: rank, file, name, full_name, category, and
             the integers that are summed.
     """
     categories = _shared_out(_summed(_with_unmatched(sources), ["category"]))
@@ -31,7 +31,6 @@ def category_tables(
     return {
         "categories": {"engine": [engine] * len(categories["category"]), **categories},
         "operations": operations | {"operation": [of or None for of in operations["operation"]]},
-        "rules": _rules(sources, known),
         "nvjet": _nvjet(sources),
     }
 
@@ -73,20 +72,6 @@ def _shared_out(sums: pd.DataFrame) -> Columns:
     return columns | {
         "total_pct": percent(total_ns, total_ns.sum()),
         "busy_pct": percent(busy_ns, busy_ns.sum()),
-    }
-
-
-def _rules(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
-    # A rule has one category, so that grouping by both is grouping by the rule.
-    sums = _summed(sources, ["category", "rule_id"])
-    by_time = sources.groupby(["rule_id", "full_name"], sort=True)["exclusive_ns"].sum()
-    heaviest = by_time.reset_index().sort_values("exclusive_ns", ascending=False, kind="stable")
-    example = heaviest.drop_duplicates("rule_id").set_index("rule_id")["full_name"]
-    examples = [example[rule_id] for rule_id in sums["rule_id"]]
-    return {
-        **class_columns([known[name] for name in examples]),
-        **{name: sums[name].to_numpy() for name in sums.columns},
-        "example": examples,
     }
 
 

@@ -19,7 +19,7 @@ from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.trace.identity import Rank
 
-from .gpu_metrics import gpu_metric_columns
+from .gpu_metrics import gpu_metric_rows
 
 #: What of a series is no column of `memory_watermarks`.
 _STEPS: Final = ("time_ns", "used_bytes", "allocators")
@@ -32,16 +32,13 @@ def extra_tables(
     options: Mapping[str, Any],
 ) -> dict[str, Cells]:
     """Return the tables; `top` are the kernels that have rows of their own."""
-    rows = [(rank, part.extras) for rank, part in ranks]
     return {
         "callstacks": _callstack_columns(
-            [(rank, stack) for rank, extras in rows for stack in extras.callstacks], options["top"]
+            [(rank, stack) for rank, part in ranks for stack in part.callstacks], options["top"]
         ),
-        **_memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
-        "cuda_graphs": _graph_rows([(rank, extras.cuda_graphs) for rank, extras in rows]),
-        "gpu_metrics": gpu_metric_columns(
-            [(rank, part.names, part.extras.metrics) for rank, part in ranks], shown, top
-        ),
+        **_memory_tables([(rank, series) for rank, part in ranks for series in part.memory]),
+        "cuda_graphs": _graph_rows([(rank, part.cuda_graphs) for rank, part in ranks]),
+        "gpu_metrics": gpu_metric_rows(ranks, shown, top),
     }
 
 

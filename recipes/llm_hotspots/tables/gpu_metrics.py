@@ -14,68 +14,42 @@ not (see `gpus`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from nsys_llm.facts.device.gpus import DeviceMetrics, MetricSums
-from nsys_llm.report.columns import Columns, percent, record_columns
+from nsys_llm.facts.device.gpus import MetricSums
+from nsys_llm.facts.operations.rank import RankRows
+from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.categories import Classification
-from nsys_llm.trace.identity import Rank
 
 
-@dataclass(frozen=True)
-class _MetricRow:
-    """A row of the table, its mean and its share not made yet: `weighted` and `sampled_ns`."""
-
-    device_id: int
-    gpu_id: int
-    gpu_source: str
-    metric: str
-    period_ns: int
-    scope: str
-    name: str | None
-    samples_n: int
-    sampled_ns: int
-    own_ns: int
-    weighted: int
-
-
-def gpu_metric_columns(
-    parts: Sequence[tuple[Rank, Sequence[str], Sequence[DeviceMetrics]]],
-    shown: Mapping[str, Classification],
-    top: Sequence[str],
-) -> Columns:
+def gpu_metric_rows(
+    ranks: RankRows, shown: Mapping[str, Classification], top: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return the table gpu_metrics."""
-    rows = [
-        (rank, row)
-        for rank, names, devices in parts
-        for device in devices
-        for row in _rows(device, names, shown, top)
+    return [
+        {
+            **of_rank(rank),
+            "device_id": device.device_id,
+            "gpu_id": device.link.gpu_id,
+            "gpu_source": device.link.source,
+            "metric": metric.metric,
+            "period_ns": metric.period_ns,
+            "scope": scope,
+            "name": name,
+            "samples_n": samples_n,
+            "own_ns": own_ns,
+            "own_pct": 100.0 * own_ns / sampled_ns if sampled_ns else None,
+            "mean_pct": weighted / own_ns if own_ns else None,
+        }
+        for rank, part in ranks
+        for device in part.metrics
+        for metric in device.metrics
+        for scope, name, (samples_n, sampled_ns, own_ns, weighted) in _scoped(
+            metric, part.names, shown, top
+        )
     ]
-    columns = record_columns(rows, *_MetricRow.__dataclass_fields__)
-    weighted, sampled_ns, own_ns = (
-        np.array(columns.pop(name), dtype=np.int64) for name in ("weighted", "sampled_ns", "own_ns")
-    )
-    none = own_ns == 0
-    return {
-        **columns,
-        "mean_pct": np.where(none, np.nan, weighted / np.where(none, 1, own_ns)),
-        "own_ns": own_ns,
-        "own_pct": percent(own_ns, sampled_ns),
-    }
-
-
-def _rows(
-    device: DeviceMetrics,
-    names: Sequence[str],
-    shown: Mapping[str, Classification],
-    top: Sequence[str],
-) -> Iterator[_MetricRow]:
-    place = device.device_id, device.link.gpu_id, device.link.source
-    for metric in device.metrics:
-        for scope, name, sums in _scoped(metric, names, shown, top):
-            yield _MetricRow(*place, metric.metric, metric.period_ns, scope, name, *sums)
 
 
 def _scoped(

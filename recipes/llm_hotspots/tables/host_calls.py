@@ -1,17 +1,16 @@
-"""The tables of llm_hotspots about calls on the host, by function and class, and about launches."""
+"""The tables of llm_hotspots about calls on the host, by function, and about launches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.facts.operations.apis import ApiClasses, RankApis
-from nsys_llm.facts.operations.launches import PEAK_NS, STAGES, CallTimes
+from nsys_llm.facts.operations.apis import RankApis
+from nsys_llm.facts.operations.launches import PEAK_NS, STAGES
 from nsys_llm.facts.operations.rank import RankRows
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import Spread
@@ -26,9 +25,8 @@ from nsys_llm.report.columns import (
     record_columns,
     sorted_columns,
     spread_columns,
-    taken,
 )
-from nsys_llm.taxonomy.api_classes import API_CLASSES, classify_api
+from nsys_llm.taxonomy.api_classes import classify_api
 
 _OF_CALLS: Final = ("launches_n", "mean_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
 #: A storm is at least this many kernels a second of at most this median duration, in ns; the
@@ -37,32 +35,32 @@ STORMS: Final = ((50_000, 10_000), (100_000, 20_000))
 
 
 def api_tables(ranks: RankRows, durations: ByKey) -> dict[str, Columns]:
-    """Return the tables apis, rank_apis and api_classes; `durations` are those of all ranks."""
+    """Return the tables apis and rank_apis; `durations` are those of all ranks."""
     rank_apis = _rank_apis(ranks)
     return {
         "apis": _apis(rank_apis, durations),
         "rank_apis": sorted_columns(rank_apis, "rank", "-total_ns", "api"),
-        "api_classes": _api_classes(ranks),
     }
 
 
 def _rank_apis(ranks: RankRows) -> Columns:
     parts = [part.apis for _, part in ranks]
     rows = stacked(RankApis, parts)
-    names_n = [len(part.names) for part in parts]
+    rank_ns = np.repeat(
+        [part.total_ns.sum() for part in parts], [len(part.names) for part in parts]
+    )
     return {
-        **rank_columns([(rank, n) for (rank, _), n in zip(ranks, names_n, strict=True)]),
+        **rank_columns([(rank, len(part.apis.names)) for rank, part in ranks]),
         **_of_calls(rows.names, rows.spread),
         "longest_start_ns": nullable(rows.longest_start_ns),
         "total_ns": rows.total_ns,
-        "total_pct": percent(rows.total_ns, _rank_ns(ranks, names_n)),
-        "broken_n": rows.broken_n,
+        "total_pct": percent(rows.total_ns, rank_ns),
     }
 
 
 def _apis(rank_apis: Columns, durations: ByKey) -> Columns:
     """Return the functions over all ranks: sums of the ranks', percentiles of all calls."""
-    frame = pd.DataFrame({name: rank_apis[name] for name in ("api", "broken_n", "total_ns")})
+    frame = pd.DataFrame({name: rank_apis[name] for name in ("api", "total_ns")})
     frame["ranks_n"] = np.asarray(rank_apis["calls_n"] > 0, dtype=np.int64)
     sums = frame.groupby("api").sum().reindex([*durations.keys]).astype(np.int64)
     total_ns = sums["total_ns"].to_numpy()
@@ -74,31 +72,14 @@ def _apis(rank_apis: Columns, durations: ByKey) -> Columns:
     return sorted_columns(columns, "-total_ns", "api")
 
 
-def _api_classes(ranks: RankRows) -> Columns:
-    rows = stacked(ApiClasses, [part.apis.classes for _, part in ranks])
-    columns = {
-        **rank_columns([(rank, len(API_CLASSES)) for rank, _ in ranks]),
-        "class": [*API_CLASSES] * len(ranks),
-        **_calls(rows.spread),
-        "total_ns": rows.total_ns,
-        "total_pct": percent(rows.total_ns, _rank_ns(ranks, len(API_CLASSES))),
-    }
-    used = taken(columns, np.flatnonzero((rows.spread.moments.n > 0) | (rows.total_ns > 0)))
-    return sorted_columns(used, "rank", "-total_ns", "class")
-
-
-def _rank_ns(ranks: RankRows, rows_n: Sequence[int] | int) -> IntArray:
-    """Return for so many rows of each rank the time of all of its calls."""
-    return np.repeat([part.apis.total_ns.sum() for _, part in ranks], rows_n)
-
-
 def _of_calls(names: Sequence[str], spread: Spread) -> Columns:
-    return {"api": [*names], "class": list(map(classify_api, names)), **_calls(spread)}
-
-
-def _calls(spread: Spread) -> Columns:
     columns = spread_columns(spread, _OF_CALLS)
-    return {"calls_n": columns.pop("launches_n"), **columns}
+    return {
+        "api": [*names],
+        "class": list(map(classify_api, names)),
+        "calls_n": columns.pop("launches_n"),
+        **columns,
+    }
 
 
 def launch_columns(ranks: RankRows, devices: Columns) -> Columns:
@@ -123,10 +104,8 @@ def launch_columns(ranks: RankRows, devices: Columns) -> Columns:
         "under_5us_pct": percent(short_n, kernels_n),
         "storm": np.any(storms, axis=0),
         **{
-            of.name: pd.array(
-                [getattr(item.calls, of.name, None) for _, item in launches], dtype="Int64"
-            )
-            for of in fields(CallTimes)
+            name: pd.array([getattr(item, name) for _, item in launches], dtype="Int64")
+            for name in ("host_launches_n", "launch_api_ns")
         },
     }
 

@@ -93,9 +93,7 @@ def _spread(times: Spread, sizes: Spread) -> Columns:
         "min_ns": (time.minimum, none),
         "max_ns": (time.maximum, none),
         "size_bytes": (size.total, unknown),
-        "min_bytes": (size.minimum, unknown | none),
         "median_bytes": (median_bytes, unknown | none),
-        "max_bytes": (size.maximum, unknown | none),
     }
     return {
         "ops_n": time.n,

@@ -29,7 +29,7 @@ from nsys_llm.report.columns import (
 )
 from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.report.outputs import Cells
-from nsys_llm.taxonomy.categories import UNMATCHED, Classification, rules_for
+from nsys_llm.taxonomy.categories import Classification, rules_for
 from nsys_llm.taxonomy.kernel_levers import fused_already
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
@@ -53,7 +53,6 @@ def tabulate(job: Job) -> dict[str, Cells]:
     rules = rules_for(job.kernel_names, options["engine"])
     known = {name: rules.classify(name) for name in full_names}
     sources["category"] = [known[name].category for name in sources["full_name"]]
-    sources["rule_id"] = [known[name].rule_id or UNMATCHED for name in sources["full_name"]]
     names_of = sources[["name", "full_name"]].drop_duplicates()
     shown = rules.shown_classes(names_of.itertuples(index=False, name=None))
     devices = record_columns(

@@ -103,7 +103,7 @@ def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
 def _model_parts(parts: Parts, known: Mapping[str, Classification]) -> Columns:
     """Return the kernels of each GPU by part; nothing where no rank knows any part."""
     keys = ["device_id", "name", "full_name", "model_part", "source", "found_by"]
-    rows = sums_frame(parts, lambda part: part.parts, keys, _SUMS)
+    rows = sums_frame(parts, lambda part: part.parts.sums, keys, _SUMS)
     if not (rows["found_by"] != "").any():
         return {}
     rows["device_id"] = rows["device_id"].astype("int64")

@@ -107,7 +107,6 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     texts = _unique([_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys])
     columns = {
         "path": texts,
-        "parent_path": [texts[up] if up >= 0 else None for up in parent.tolist()],
         "kind": [key[0] for key in total.keys],
         "label": [key[-1] for key in total.keys],
         "depth": depth,

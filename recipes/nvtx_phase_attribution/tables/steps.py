@@ -128,24 +128,25 @@ def _statistics(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Col
     """Return measures of all steady steps, of those of each phase, and of the warm-up."""
     groups = [(STEADY, None), *((STEADY, phase) for phase in frames.names), (WARMUP, None)]
     labels: list[tuple[str, str | None, str]] = []
-    values: list[list[IntArray]] = []
+    values: list[IntArray] = []
     for which, phase in groups:
         masks = [_chosen(step_rows, which, phase) for _, step_rows in steps]
         if any(mask.any() for mask in masks):
             labels += [(which, phase, measure) for measure in _MEASURES]
             values += [
-                [
-                    _known(of(step_rows)[mask])
-                    for (_, step_rows), mask in zip(steps, masks, strict=True)
-                ]
+                joined(
+                    [
+                        _known(of(step_rows)[mask])
+                        for (_, step_rows), mask in zip(steps, masks, strict=True)
+                    ]
+                )
                 for of in _MEASURES.values()
             ]
     return {
         "which": [which for which, _, _ in labels],
         "phase": [phase for _, phase, _ in labels],
         "measure": [measure for _, _, measure in labels],
-        **_spread([joined(by_rank) for by_rank in values], tokens_n),
-        **_slow_ranks(values, [rank for rank, _ in steps]),
+        **_spread(values, tokens_n),
     }
 
 
@@ -175,39 +176,21 @@ def _spread(groups: Sequence[IntArray], tokens_n: int | None = None) -> Columns:
     }
 
 
-def _slow_ranks(groups: Sequence[Sequence[IntArray]], ranks: Sequence[Rank]) -> Columns:
-    """Return the rank with the largest median of each group, whose values come by rank."""
-    medians = [
-        {at: float(np.median(values)) for at, values in enumerate(by_rank) if values.size}
-        for by_rank in groups
-    ]
-    slow = [max(by_rank, key=by_rank.__getitem__, default=None) for by_rank in medians]
-    return {
-        "slow_rank": [None if at is None else ranks[at].number for at in slow],
-        "slow_rank_p50_ns": [max(by_rank.values(), default=None) for by_rank in medians],
-        "rank_p50_ns": [
-            float(np.median([*by_rank.values()])) if by_rank else None for by_rank in medians
-        ],
-    }
-
-
 def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Columns:
     """Return the GPU time of each phase in the steps that have some, over all ranks."""
-    times = {name: [_in_phase(step_rows, name) for _, step_rows in steps] for name in frames.names}
-    sums = {name: sum(int(gpu.sum()) for gpu, _ in by_rank) for name, by_rank in times.items()}
-    names = sorted(filter(sums.__getitem__, sums), key=lambda name: -sums[name])
-    ranks = [rank for rank, _ in steps]
-    return {
-        "phase": names,
-        **_spread([joined([gpu for gpu, _ in times[name]]) for name in names], tokens_n),
-        **_slow_ranks([[work for _, work in times[name]] for name in names], ranks),
+    times = {
+        name: joined([_in_phase(step_rows, name) for _, step_rows in steps])
+        for name in frames.names
     }
+    names = sorted(
+        (name for name in times if times[name].size), key=lambda name: -int(times[name].sum())
+    )
+    return {"phase": names, **_spread([times[name] for name in names], tokens_n)}
 
 
-def _in_phase(step_rows: StepRows, phase: str) -> tuple[IntArray, IntArray]:
-    """Return GPU time and work of a phase, ns, in the steady steps that have some of it."""
+def _in_phase(step_rows: StepRows, phase: str) -> IntArray:
+    """Return the GPU time of a phase, ns, in the steady steps that have some of it."""
     if phase not in step_rows.phases:
-        return joined([]), joined([])
-    code = step_rows.phases.index(phase)
-    some = step_rows.steady & (step_rows.phase_ns[:, code] > 0)
-    return step_rows.phase_ns[some, code], step_rows.work_ns[some, code]
+        return joined([])
+    times_ns = step_rows.phase_ns[step_rows.steady, step_rows.phases.index(phase)]
+    return times_ns[times_ns > 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from .contents import content_columns
 from .phases import Parts, PhaseFrames, phase_columns, sums_frame
 from .ranges import range_columns
 from .steps import STEADY, rank_step_rows, step_columns
+
+#: What `marks` has of the parts of a model.
+_OF_PARTS: Final = ("graph_kernels_n", "annotated_n", "annotation_key", "contradicted_n")
 
 
 def tabulate(job: Job) -> dict[str, Cells]:
@@ -35,9 +39,12 @@ def tabulate(job: Job) -> dict[str, Cells]:
         "rank_steps": rank_step_rows(parts, frames),
         **content_columns(job, frames, parts),
         "attribution": _attribution(parts),
-        "marks": record_columns(
-            [(rank, part.marks) for rank, part in parts], *RangeCounts.__dataclass_fields__
-        ),
+        "marks": {
+            **record_columns(
+                [(rank, part.marks) for rank, part in parts], *RangeCounts.__dataclass_fields__
+            ),
+            **record_columns([(rank, part.parts) for rank, part in parts], *_OF_PARTS),
+        },
     }
 
 
@@ -46,14 +53,15 @@ def _own_maps(parts: Parts) -> Parts:
     graphs: dict[str, str] = {}
     own = []
     for rank, part in parts:
-        rows = part.shared_map.rows().items()
+        found = part.parts
+        rows = found.shared_map.rows().items()
         odd_n = sum(n for (graph, runs), (n,) in rows if graphs.setdefault(graph, runs) != runs)
         if odd_n:
             keys = [
-                (*key[:3], "", "", "") if key[5] == "annotation" else key for key in part.parts.keys
+                (*key[:3], "", "", "") if key[5] == "annotation" else key for key in found.sums.keys
             ]
-            marks = replace(part.marks, contradicted_n=odd_n)
-            part = replace(part, marks=marks, parts=ByKey.of(keys, part.parts.sums))
+            sums = ByKey.of(keys, found.sums.sums)
+            part = replace(part, parts=replace(found, sums=sums, contradicted_n=odd_n))
         own.append((rank, part))
     return own
 

@@ -26,7 +26,7 @@ def of(view: RankView) -> HeldDevices:
     trace = view.trace
     if not view.collectives or "api_calls" not in trace.tables:
         return {}
-    calls, _ = trace.host_calls("api_calls")
+    calls = trace.host_calls("api_calls")
     held = np.concatenate((view.held.spans, held_threads(trace, calls)))
     if not len(held):
         return {}

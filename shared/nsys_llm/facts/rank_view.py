@@ -119,7 +119,7 @@ class RankView:
     @cached_property
     def held(self) -> HeldCalls:
         """What the profiler held of the calls that the filters leave (`RankTrace.host_calls`)."""
-        return held_calls(self.trace, self.trace.host_calls("api_calls")[0])
+        return held_calls(self.trace, self.trace.host_calls("api_calls"))
 
     @cached_property
     def unrecorded(self) -> LostWork:

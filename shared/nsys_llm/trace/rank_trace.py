@@ -158,23 +158,20 @@ class RankTrace:
             return np.asarray(op["end_ns"] - op["start_ns"])
         return clipped_lengths(op["start_ns"], op["end_ns"], self.windows_ns)
 
-    def host_calls(
-        self, name: str, extra: Mapping[str, IntArray] | None = None
-    ) -> tuple[Table, Table]:
-        """Return the calls of a table of `HOST_TABLES` that the filters leave, and the broken ones.
+    def host_calls(self, name: str, extra: Mapping[str, IntArray] | None = None) -> Table:
+        """Return the calls of a table of `HOST_TABLES` that the filters leave, but broken ones.
 
         A call is left if it reaches into the windows and starts in the NVTX ranges that a filter
         names; `--device` leaves them all.
         """
         calls = self.tables[name].plus(**(extra or {}))
         keep = sane_times(calls["start_ns"], calls["end_ns"])
-        broken = calls.take(~keep)
         if name in self.chosen:
             keep &= self.chosen[name]
         calls = calls.take(keep)
         if self.windows_ns is not None:
             calls = calls.take((self.clipped_ns(calls) > 0) | self.starts_inside(calls))
-        return calls, broken
+        return calls
 
 
 def sane_times(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:

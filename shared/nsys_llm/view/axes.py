@@ -15,7 +15,7 @@ from .text import cleaned, format_value, shortened, unquoted
 Plot = dict[str, Any]
 
 #: Columns that name a rank; their values keep the order of the table.
-RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank", "rank_device"})
+RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank"})
 
 #: What ranks are called on an axis, whichever column names them.
 RANK_TITLE: Final = "rank"

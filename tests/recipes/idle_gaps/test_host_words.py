@@ -104,53 +104,48 @@ def test_a_start_up_is_nothing_to_gain_and_few_samples_say_nothing(traces):
     assert wall["start_up"] == pytest.approx(26.3, abs=0.05)
 
 
-def test_a_start_up_has_its_share_of_the_loss_and_no_price(tmp_path):
-    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
-    at = 0
+def waits(lead_us, step_us, *, slow_us=0, call_us=50, late_us=0):
+    """Return 6 steps that wait, the first two longer, each with one launch and 400 us of work."""
+    trace, at = TraceBuilder().thread_switch(start_ns=0, goes_on=True), 0
     for step in range(6):
-        wait = 8_000 if step < 2 else 500  # the first launch is before the first gap
-        trace.nvtx("step", at, at + (wait + 500) * US)
-        launch = at + wait * US, at + (wait + 50) * US
-        trace.kernel("k", start_ns=launch[1] + 50 * US, end_ns=launch[1] + 450 * US, launch=launch)
-        at += (wait + 500) * US
+        more = slow_us * (step < 2)
+        trace.nvtx("step", at, at + (step_us + more) * US)
+        launch = at + (lead_us + more) * US, at + (lead_us + more + call_us) * US
+        start_ns = launch[1] + late_us * US
+        trace.kernel("k", start_ns=start_ns, duration_ns=400 * US, launch=launch)
+        at += (step_us + more) * US
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("trace", "title", "advice", "gain_us"),
+    [
+        # Begins of gaps to launch to start, us: 8,000 + 50 + 50 of a slow step; 4 times 500 + 50
+        # + 50. The first launch is before the first gap.
+        (
+            waits(500, 1_000, slow_us=7_500, late_us=50),
+            "late in `step`: its GPU idles 62.4 % meanwhile",
+            "8.05 ms of the 10.5 ms is start-up",
+            2_450,
+        ),
+        # Steps wait for long, too: 550 us each, beside 3,050 of a warm-up, of 7,650.
+        (
+            waits(500, 950, slow_us=2_500),
+            "550 us a step in `step`, 90.9 % running: its GPU idles 68.6 % meanwhile "
+            "(start-up 39.9 %)",
+            "Move what the host does",
+            2_200,
+        ),
+        # Few slow launches are not to be fewer.
+        (waits(100, 2_000, call_us=1_400), "in `cudaLaunchKernel`", "driver lock", None),
+    ],
+)
+def test_a_start_up_and_steps_that_wait_have_their_shares(tmp_path, trace, title, advice, gain_us):
     tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
     finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
-    # Begins of gaps to launch to start, us: 8,000 + 50 + 50 of a slow step; 4 times 500 + 50 + 50.
-    assert finding["title"].endswith("late in `step`: its GPU idles 62.4 % meanwhile")
-    assert finding["recommendation"].startswith("8.05 ms of the 10.5 ms is start-up")
-    assert finding["gain_ns"] == 2_450 * US
-
-
-def test_steps_are_told_where_they_wait_for_long_too_without_the_start_up(tmp_path):
-    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
-    at = 0
-    for step in range(6):
-        wait = 3_000 if step < 2 else 500  # the first launch is before the first gap
-        trace.nvtx("step", at, at + (wait + 500) * US)
-        launch = at + wait * US, at + (wait + 50) * US
-        trace.kernel("k", start_ns=launch[1], end_ns=launch[1] + 450 * US, launch=launch)
-        at += (wait + 500) * US
-    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
-    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
-    # From the first kernel's begin: 3,050 us of a warm-up and 4 times 550, of 7,950 us.
-    assert finding["title"].endswith(
-        "550 us a step in `step`, 90.9 % running: its GPU idles 66.0 % meanwhile (start-up 38.4 %)"
-    )
-    assert finding["gain_ns"] == 2_200 * US
-    assert "start-up" not in finding["recommendation"]
-
-
-def test_few_slow_launches_are_not_to_be_fewer(tmp_path):
-    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
-    for step in range(6):
-        at = 2_000 * step * US
-        trace.nvtx("step", at, at + 2_000 * US)
-        launch = at + 100 * US, at + 1_500 * US
-        trace.kernel("k", start_ns=launch[1], end_ns=at + 1_900 * US, launch=launch)
-    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
-    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
-    assert "in `cudaLaunchKernel`" in finding["title"]
-    assert "driver lock" in finding["recommendation"]
+    assert title in finding["title"]
+    assert advice in finding["recommendation"]
+    assert gain_us is None or finding["gain_ns"] == gain_us * US
 
 
 COLUMNS = (

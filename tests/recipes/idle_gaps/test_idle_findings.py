@@ -80,25 +80,24 @@ def phases(name, *, drafted_n):
     return trace
 
 
-def test_launches_that_come_too_slowly_are_told_with_their_phase(tmp_path):
-    tables = run_on(tmp_path, phases("gpu_model_runner: draft", drafted_n=50))
-    (finding,) = of_rule(tables, "launch_bound")
-    # 4 times 49 gaps in 240 kernels of 30 us and 239 gaps of 15 us; the 50th begins the range.
-    assert finding.title == (
-        "Rank 0's host launches too slowly: its GPU idles 33.2 % in short gaps, "
-        "27.3 % in `gpu_model_runner: draft`"
-    )
-    assert finding.recommendation.startswith("The drafter launches its kernels one by one")
-
-
 @pytest.mark.parametrize(
-    ("name", "drafted_n", "named"),
-    [("gpu_model_runner: draft", 10, "forward"), ("gpu_model_runner: sample", 50, "sample")],
+    ("name", "drafted_n", "named", "advice"),
+    [
+        # 4 times 49 gaps in 240 kernels of 30 us and 239 gaps of 15 us; the 50th begins the range.
+        ("draft", 50, "27.3 % in `gpu_model_runner: draft`", "The drafter launches its kernels"),
+        ("draft", 10, "`gpu_model_runner: forward`", "Replay the step as CUDA graphs"),
+        ("sample", 50, "`gpu_model_runner: sample`", "Replay the step as CUDA graphs"),
+    ],
 )
-def test_a_phase_that_launches_otherwise_is_no_drafter(tmp_path, name, drafted_n, named):
-    (finding,) = of_rule(run_on(tmp_path, phases(name, drafted_n=drafted_n)), "launch_bound")
-    assert finding.title.endswith(f"in `gpu_model_runner: {named}`")
-    assert finding.recommendation.startswith("Replay the step as CUDA graphs")
+def test_launches_that_come_too_slowly_are_told_with_their_phase(
+    tmp_path, name, drafted_n, named, advice
+):
+    tables = run_on(tmp_path, phases(f"gpu_model_runner: {name}", drafted_n=drafted_n))
+    (finding,) = of_rule(tables, "launch_bound")
+    said = "Rank 0's host launches too slowly: its GPU idles 33.2 % in short gaps, "
+    assert finding.title.startswith(said)
+    assert finding.title.endswith(named)
+    assert finding.recommendation.startswith(advice)
 
 
 def test_no_phase_is_named_where_none_has_half_of_the_short_gaps(tmp_path):
@@ -148,11 +147,9 @@ def test_a_few_copies_between_kernels_make_no_gaps_between_copies(tmp_path):
     assert finding.price.about_ns == 199 * 2 * US
 
 
-@pytest.mark.parametrize(
-    ("gap_us", "severity"), [(10, None), (11, "low"), (32, "medium"), (115, "high")]
-)
+@pytest.mark.parametrize(("gap_us", "severity"), [(10, None), (11, "low")])
 def test_less_than_what_two_runs_differ_by_is_no_finding(tmp_path, gap_us, severity):
-    # Kernels of 1 ms, so 1, 3 and 10 % are 10.1, 30.9 and 111 us.
+    # Kernels of 1 ms, so 1 % is 10.1 us.
     tables = run_on(tmp_path, busy(TraceBuilder(), 201, gap_us * US))
     (found_one,) = findings(tables) or [None]
     assert (found_one and found_one.severity) == severity

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from results import only_tables, plain, read_frames, rows, tables_of
+from results import plain, rows, tables_of
 from trace_builder import TraceBuilder
-
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.view.figures import draw
-from nsys_llm.view.results import Results
 
 
 def idle(folder, *paths, options=()):
@@ -140,35 +136,6 @@ def test_a_rank_without_the_device_asked_for_has_no_row(tmp_path):
     assert tables["files"]["status"].tolist() == ["ok", "ok"]
     none = idle(tmp_path / "none", *paths, options=["--device", "7"])
     assert len(none["devices"]) == 0
-
-
-def test_an_idle_map_adds_up_to_the_device(tables):
-    parts = tables["idle_map"]
-    # 22 ns make 22 parts, 25 ns 25.
-    assert parts.groupby("rank")["part"].max().tolist() == [22, 25]
-    for name in ("window_ns", "busy_ns", "idle_ns"):
-        assert parts.groupby("rank")[name].sum().tolist() == tables["devices"][name].tolist()
-    first = parts[parts["rank"] == 0]
-    assert first["start_ns"][first["idle_ns"] > 0].tolist() == [14, 15, 16, 17, 18, 19]
-    assert set(first["busy_pct"]) == {0.0, 100.0}
-
-
-def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp_path):
-    paths = []
-    for rank in range(2):
-        trace = TraceBuilder().kernel("a", start_ns=0, end_ns=9, device_id=rank)
-        if rank == 1:
-            trace.kernel("a", start_ns=0, end_ns=9, device_id=5)
-        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
-    folder = only_tables(tmp_path / "out", *paths, recipe="idle_gaps")
-    parts, fields = read_frames(folder)["idle_map"], Results(folder).fields("idle_map")
-    names = ["rank0", "rank1, device 1", "rank1, device 5"]
-    assert parts["rank_device"].drop_duplicates().tolist() == names
-    sections = load_manifest("idle_gaps").sections
-    (spec,) = next(section.charts for section in sections if section.table == "idle_map")
-    plot = draw(parts, fields, spec)
-    assert "updatemenus" not in plot["layout"]
-    assert plot["data"][0]["y"] == names
 
 
 def test_an_operation_of_no_length_splits_a_gap(tmp_path):

@@ -76,18 +76,6 @@ def test_idle_time_is_the_same_in_both_on_every_device(seed, options, tmp_path):
         assert sums == {"profiler": overhead_ns, "idle": idle_ns}
 
 
-def test_what_graphs_hide_is_apart(tmp_path):
-    trace = TraceBuilder().kernel("nvjet_a", start_ns=10, duration_ns=5, launch=(1, 3))
-    trace.api("cudaGraphLaunch_v10000", start_ns=20, end_ns=22)
-    trace.kernel("nvjet_a", start_ns=50, duration_ns=5, launch=(40, 43))
-    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    wall = quick("idle_gaps", path)["wall"]
-    assert rows(wall, "wall_class detail time_ns")[-2:] == [
-        ("not_recorded", None, 30),
-        ("idle", "host_no_cuda", 5),
-    ]
-
-
 @pytest.mark.slow
 def test_all_recipes_of_an_overview_have_the_idle_time_of_the_whole_capture(tmp_path):
     path = drawn(1).write_sqlite(tmp_path / "rank0.sqlite")

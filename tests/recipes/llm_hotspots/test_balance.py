@@ -8,6 +8,9 @@ import pytest
 from results import read_report, rows, tables_of
 from trace_builder import TraceBuilder
 
+from nsys_llm.recipes.llm_hotspots.findings.kernels import bandwidth_findings
+from nsys_llm.report.prices.pricing import priced
+
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT"
 PARTS = (
@@ -91,8 +94,14 @@ def test_efficiency_is_judged_by_the_guide_s_thresholds(tmp_path):
     (tmp_path / "w.json").write_text(json.dumps(weights))
     path = trace.write_sqlite(tmp_path / "t.sqlite")
     words = ["--weights", str(tmp_path / "w.json")]
-    bandwidth = tables_of(tmp_path / "o", path, options=words)["bandwidth"]
-    assert bandwidth["judgement"].tolist() == [word for _, _, word in EFFICIENCIES]
+    tables = tables_of(tmp_path / "o", path, options=words)
+    judged = tables["bandwidth"]["judgement"].tolist()
+    assert judged == [word for _, _, word in EFFICIENCIES]
+    findings = {item.name: item for item in priced([*bandwidth_findings(tables)], tables)}
+    assert findings.keys() == {"g0", "g2"}
+    # At 80 % it would take 50/80 of its time.
+    assert findings["g0"].price.gain_ns == 1_000 * 3 // 8
+    assert ": 1,675 GB/s of 3,350 GB/s" in findings["g0"].details
 
 
 def test_gpus_of_different_peaks_have_no_efficiency(tmp_path):

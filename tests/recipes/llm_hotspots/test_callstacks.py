@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from results import rows, tables_of
 from trace_builder import TraceBuilder
 
@@ -38,14 +39,6 @@ def test_call_stacks_take_calls_that_start_in_the_window(tmp_path):
     assert rows(stacks, "calls_n total_ns first_start_ns") == [(1, 7, 10), (1, 3, 20)]
 
 
-def test_an_address_without_a_symbol_is_shown_with_its_library(tmp_path):
-    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=9)
-    stack = trace.call_stack(["0x7f12", "main"], module="/opt/lib/libvendor.so.1")
-    trace.api("cudaFree_v3020", start_ns=1, end_ns=3, callchain_id=stack)
-    stacks = tables(tmp_path, trace)["callstacks"]
-    assert stacks["stack"].tolist() == ["libvendor.so.1!0x7f12 < main"]
-
-
 def test_a_very_deep_stack_says_how_many_frames_are_left_out(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=9)
     stack = trace.call_stack([f"f{depth}" for depth in range(70)])
@@ -54,13 +47,20 @@ def test_a_very_deep_stack_says_how_many_frames_are_left_out(tmp_path):
     assert text.endswith("f62 < f63 < (6 more frames)")
 
 
-def test_with_anonymize_the_class_of_a_library_stands_for_its_name(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ((), ["secret.so", "secret.so", "libc.so.6", ""]),
+        (("--anonymize",), ["other", "framework", "c_library", "unresolved"]),
+    ],
+)
+def test_an_address_without_a_symbol_is_shown_with_its_library_or_the_class_of_it(
+    tmp_path, words, names
+):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=9)
     paths = ["/home/me/secret.so", "/opt/torch/lib/secret.so", "/lib/libc.so.6", ""]
     for nth, path in enumerate(paths):
         stack = trace.call_stack([f"0x7f1{nth}", "main"], module=path)
         trace.api("cudaFree_v3020", start_ns=1 + nth, end_ns=2 + nth, callchain_id=stack)
-    stacks = tables(tmp_path, trace, "--anonymize")["callstacks"]
-    classes = ["other", "framework", "c_library", "unresolved"]
-    told = [f"{name}!0x7f1{nth} < main" for nth, name in enumerate(classes)]
-    assert sorted(stacks["stack"]) == sorted(told)
+    told = [f"{name}!0x7f1{nth} < main" for nth, name in enumerate(names)]
+    assert sorted(tables(tmp_path, trace, *words)["callstacks"]["stack"]) == sorted(told)

@@ -41,28 +41,20 @@ STEPS_N, LAYERS_N, GAP_NS = 6, 5, 1_000
 def written(
     folder, *layer, layers_n=LAYERS_N, attention=ATTENTION, once=(), streams=None, gpu=None
 ):
-    """Write steps of some layers, of kernels with lengths in us, one after the other."""
-    trace, at = TraceBuilder(gpu_name=gpu), 1_000_000
-    for step in range(STEPS_N):
-        begin = at
-        kernels = [*once, *([*layer, (attention, 10), (GEMM, 30)] * layers_n)]
-        for name, us in kernels:
-            stream = (streams or {}).get(name, 7)
-            launch = (at - 900, at - 500)
-            trace.kernel(name, start_ns=at, duration_ns=us * 1000, launch=launch, stream_id=stream)
-            at += us * 1000 + GAP_NS
-        trace.nvtx(f"iteration {step}", begin - 950, at - 960)
-    trace.write_sqlite(folder / "rank0.sqlite")
-    return folder
+    """Write steps of some layers, of kernels with lengths in us."""
+    step = [*once, *([*layer, (attention, 10), (GEMM, 30)] * layers_n)]
+    return straight(folder, step * STEPS_N, streams=streams, gpu=gpu)
 
 
-def straight(folder, kernels, late=None):
-    """Write kernels of 4 us, one of them late."""
-    trace, at = TraceBuilder(), 0
-    for number, name in enumerate(kernels):
+def straight(folder, kernels, late=None, streams=None, gpu=None):
+    """Write kernels one after the other, of names and us, or names and 4 us; one of them late."""
+    trace, at = TraceBuilder(gpu_name=gpu), 0
+    for number, kernel in enumerate(kernels):
+        name, us = (kernel, 4) if isinstance(kernel, str) else kernel
         at += 90_000 if number == late else GAP_NS
-        trace.kernel(name, start_ns=at, duration_ns=4_000)
-        at += 4_000
+        stream = (streams or {}).get(name, 7)
+        trace.kernel(name, start_ns=at, duration_ns=us * 1000, stream_id=stream)
+        at += us * 1000
     trace.write_sqlite(folder / "rank0.sqlite")
     return folder
 

@@ -83,22 +83,25 @@ def test_without_api_calls_nothing_is_known_of_launch_calls(tmp_path):
     assert rows(table, "kernels_n p50_ns rate_peak_100ms") == [(1, 4.0, 10.0)]
 
 
-def test_the_peak_is_the_fullest_100_ms_wherever_they_begin(tmp_path):
+#: Begins and lengths of kernels, and what is said of them.
+RATES = [
     # From 60 ms on, 100 ms hold the starts at 60, 130 and 159.999999 ms; 160 ms is beyond.
-    trace = TraceBuilder()
-    for start_ns in (0, 60 * MS, 130 * MS, 160 * MS - 1, 160 * MS):
-        trace.kernel("k", start_ns=start_ns, end_ns=start_ns)
-    table = launches(tmp_path, trace)
-    assert table["rate_peak_100ms"].tolist() == [30.0]
-
-
-def test_active_time_leaves_out_gaps_of_10_ms_and_more(tmp_path):
+    ([0, 60 * MS, 130 * MS, 160 * MS - 1, 160 * MS], [0] * 5, "rate_peak_100ms", 30.0),
     # 1 ms of work, a gap of 10 ms, 1 ms, a gap of 1 ns less, 1 ms.
+    ([0, 11 * MS, 22 * MS - 1], [MS] * 3, "rate_active", 3e9 / (13 * MS - 1)),
+    # Short kernels are below the limit, not at it.
+    ([0, MS, 2 * MS], [4_999, 5_000, 9_999], "under_5us_pct", 100 / 3),
+]
+
+
+@pytest.mark.parametrize(("starts", "lengths", "column", "expected"), RATES)
+def test_rates_are_those_of_busy_times_wherever_they_begin(
+    tmp_path, starts, lengths, column, expected
+):
     trace = TraceBuilder()
-    for start_ns in (0, 11 * MS, 22 * MS - 1):
-        trace.kernel("k", start_ns=start_ns, duration_ns=MS)
-    table = launches(tmp_path, trace)
-    assert table["rate_active"].tolist() == pytest.approx([3e9 / (13 * MS - 1)])
+    for start_ns, duration_ns in zip(starts, lengths, strict=True):
+        trace.kernel("k", start_ns=start_ns, duration_ns=duration_ns)
+    assert launches(tmp_path, trace)[column].tolist() == pytest.approx([expected])
 
 
 def test_an_idle_begin_of_the_window_is_no_active_time_either(tmp_path):
@@ -130,14 +133,6 @@ def test_a_storm_is_many_kernels_and_small_ones(tmp_path):
         paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
     table = tables_of(tmp_path / "o", *paths)["launches"]
     assert rows(table, "storm rate_peak_100ms") == [(storm, 10.0 * n) for n, _, storm in STORMS]
-
-
-def test_short_kernels_are_those_below_the_limit_not_at_it(tmp_path):
-    trace = TraceBuilder()
-    for at, duration_ns in enumerate((4_999, 5_000, 9_999)):
-        trace.kernel("k", start_ns=at * MS, duration_ns=duration_ns)
-    table = launches(tmp_path, trace)
-    assert table["under_5us_pct"].tolist() == [100 * 1 / 3]
 
 
 @pytest.mark.slow

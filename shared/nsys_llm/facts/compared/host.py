@@ -27,7 +27,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 def call_times(trace: RankTrace) -> ByKey:
     """Return how long CUDA calls of a rank took that wait for nothing, in ns, by function."""
-    calls, _ = trace.host_calls("api_calls")
+    calls = trace.host_calls("api_calls")
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
     waits = np.array([classify_api(name) in WAITING_CLASSES for name in names], dtype=bool)
     kept = trace.starts_inside(calls)

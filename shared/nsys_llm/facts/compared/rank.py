@@ -154,7 +154,7 @@ def _nameless(trace: RankTrace, walls: RankWalls, steps: Steps | None) -> StepWa
 
 
 def _apis(trace: RankTrace) -> ByKey:
-    calls, _ = trace.host_calls("api_calls")
+    calls = trace.host_calls("api_calls")
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
     counts = np.bincount(code[trace.starts_inside(calls)], minlength=len(names)).astype(np.int64)
     total_ns = summed(code, trace.clipped_ns(calls), len(names))

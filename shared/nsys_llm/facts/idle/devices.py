@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
@@ -13,34 +12,13 @@ from nsys_llm.facts.device.idle_split import GapSums
 from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.intervals import (
     IntArray,
-    bin_edges,
     bounds,
-    covered_ns,
     intersect_intervals,
-    merged_unions,
     total_length_ns,
 )
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.taxonomy.idle_causes import NOT_RECORDED
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
-
-
-@dataclass(frozen=True)
-class IdleTimes:
-    """The window of one device in parts; all arrays of shape (parts,), int64.
-
-    Attributes:
-        start_ns: Of the part; the report's own clock.
-        window_ns: The part of it inside the windows.
-        gap_ns: What of that no operation covers.
-        overhead_ns: What of that the profiler took, or may be work that left no row.
-    """
-
-    start_ns: IntArray
-    end_ns: IntArray
-    window_ns: IntArray
-    gap_ns: IntArray
-    overhead_ns: IntArray
 
 
 @dataclass(frozen=True)
@@ -53,7 +31,6 @@ class DeviceIdle:
         lost_ns: Time in gaps in which work may have run that left no row, without overhead_ns.
         sums: Gaps by cause; None until they are added up.
         lengths: Of its gaps, one group.
-        times: Idle time over time.
         ranges: Of a host's cause and a bucket of lengths, the NVTX range with most time, and it.
     """
 
@@ -71,7 +48,6 @@ class DeviceIdle:
     kernel_busy_ns: int
     sums: GapSums | None
     lengths: Spread
-    times: IdleTimes | None
     ranges: Mapping[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
 
     @property
@@ -88,10 +64,6 @@ class DeviceIdle:
     def idle_ns(self) -> int:
         """What neither operations nor the profiler took of its window, and is recorded."""
         return self.gap_ns - self.overhead_ns - self.lost_ns
-
-
-#: Parts of a device's window: rows of a heat map of which each rank is a column.
-_PARTS: Final = 50
 
 
 def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline) -> DeviceIdle:
@@ -118,7 +90,6 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline) -> DeviceIdle
         kernel_busy_ns=ops.computing_ns,
         sums=None,
         lengths=counts.spread(1),
-        times=_times(windows, spans, merged_unions([overhead, lost])) if len(windows) else None,
     )
 
 
@@ -137,11 +108,3 @@ def _transfers_n(ops: DeviceOps, names: OpNames) -> int:
         for at in np.flatnonzero((n > 0) & names.computing).tolist()
         if is_communication(names.texts[at]) and operation_of(names.texts[at]) == SEND_RECV
     )
-
-
-def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
-    edges = bin_edges(int(windows[0, 0]), int(windows[-1, 1]), _PARTS)
-    window_ns, gap_ns, overhead_ns = (
-        np.diff(covered_ns(edges, spans)) for spans in (windows, gaps, overhead)
-    )
-    return IdleTimes(edges[:-1], edges[1:], window_ns, gap_ns, overhead_ns)

@@ -62,12 +62,7 @@ class GapRow:
     @property
     def tid(self) -> int | None:
         """Number of the launching thread."""
-        return None if self.global_tid is None else thread_number(self.global_tid)
-
-
-def thread_number(global_tid: int) -> int:
-    """Return the thread's number out of its id in a report."""
-    return global_tid & THREAD_BITS
+        return None if self.global_tid is None else self.global_tid & THREAD_BITS
 
 
 def longest_gaps(length: IntArray, most_n: int, least_ns: int) -> IntArray:

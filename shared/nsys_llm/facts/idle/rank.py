@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from nsys_llm.capture.unrecorded import LostWork
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.facts.host.part import host_part
 from nsys_llm.facts.idle.devices import DeviceIdle, map_device
@@ -19,27 +18,15 @@ from nsys_llm.trace.identity import RankKey
 
 
 @dataclass(frozen=True)
-class CopyCalls:
-    """Calls of a rank that copy or fill, see `nsys_llm.capture.unrecorded.LostWork`."""
-
-    copy_calls_n: int
-    copies_seen_n: int
-    copies_cut_n: int
-
-    @classmethod
-    def of(cls, work: LostWork) -> CopyCalls:
-        """Take them from what a process lacks."""
-        return cls(work.copy_calls_n, work.copies_seen_n, work.copies_cut_n)
-
-
-@dataclass(frozen=True)
 class RankIdle:
-    """One rank: its devices, sorted; its longest gaps; its patterns; its copies."""
+    """One rank: its devices, sorted; its longest gaps; its patterns; see `LostWork`."""
 
     devices: tuple[DeviceIdle, ...]
     gaps: tuple[GapRow, ...]
     patterns: RankPatterns
-    copies: CopyCalls
+    copy_calls_n: int
+    copies_seen_n: int
+    copies_cut_n: int
     host: HostPart | None = None
 
 
@@ -91,7 +78,9 @@ def of(view: RankView) -> IdleFacts:
         devices=tuple(devices),
         gaps=tuple(gaps),
         patterns=patterns,
-        copies=CopyCalls.of(view.unrecorded),
+        copy_calls_n=view.unrecorded.copy_calls_n,
+        copies_seen_n=view.unrecorded.copies_seen_n,
+        copies_cut_n=view.unrecorded.copies_cut_n,
         host=host_part(view),
     )
     view.release("device_ops")

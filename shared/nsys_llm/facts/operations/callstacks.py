@@ -43,7 +43,7 @@ def map_callstacks(trace: RankTrace, options: Mapping[str, Any]) -> tuple[CallSt
     chains = trace.tables["cuda_callchains"]
     if not len(chains) or "callchain_id" not in trace.tables["api_calls"]:
         return ()
-    calls, _ = trace.host_calls("api_calls")
+    calls = trace.host_calls("api_calls")
     calls = calls.take(trace.starts_inside(calls) & np.isin(calls["callchain_id"], chains["id"]))
     ids, chain = distinct_codes(calls["callchain_id"])
     stacks, stack = _stacks(chains, ids, trace.strings, options["anonymize"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +42,8 @@ def map_exposed(view: RankView) -> tuple[ExposedOperation, ...]:
 
 def _of_device(view: RankView, layers: WallLayers) -> list[ExposedOperation]:
     used, label = np.unique(layers.talk_label, return_inverse=True)
-    kinds = [_kind(layers.names, *divmod(some, 2)) for some in used.tolist()]
+    operations = [*map(operation_of, layers.names), COPY_ENGINE]
+    kinds = [(operations[some // 2], bool(some % 2)) for some in used.tolist()]
     distinct = sorted(set(kinds))
     code = np.array([distinct.index(kind) for kind in kinds], dtype=np.int64)[label]
     windows, _ = device_windows(view.trace, layers.device_id, whole_capture=view.whole_capture)
@@ -57,11 +57,6 @@ def _of_device(view: RankView, layers: WallLayers) -> list[ExposedOperation]:
         )
     ]
     return sorted(parts, key=lambda part: -part.exposed_ns)
-
-
-def _kind(names: Sequence[str], code: int, on_compute_stream: int) -> tuple[str, bool]:
-    operation = COPY_ENGINE if code == len(names) else operation_of(names[code])
-    return operation, bool(on_compute_stream)
 
 
 def _inside(

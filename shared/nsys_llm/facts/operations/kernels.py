@@ -29,7 +29,7 @@ class KernelRows:
     """Kernels by device and shown name, in that order; all arrays of shape (rows,).
 
     Attributes:
-        name: Code into `RankHotspots.names`.
+        name: Code into `RankOperations.names`.
         total_ns: Time inside the window.
         exclusive_ns: Share of the union of kernels on the device.
         spread: Of whole launches that start in the window.

@@ -36,20 +36,11 @@ LONG_GAP_NS: Final = 10_000_000
 
 
 @dataclass(frozen=True)
-class CallTimes:
-    """Launch calls of one device. See the table `launches` of the manifest."""
-
-    host_launches_n: int
-    launch_api_ns: int
-
-
-@dataclass(frozen=True)
 class DeviceLaunches:
     """One device of one rank. See the table `launches` of the manifest.
 
     Attributes:
         durations: Of kernels that start in the window; one group.
-        calls: None where no API calls were traced.
     """
 
     device_id: int
@@ -59,7 +50,8 @@ class DeviceLaunches:
     peak_kernels_n: int
     under_5us_n: int
     durations: Spread
-    calls: CallTimes | None
+    host_launches_n: int | None
+    launch_api_ns: int | None
     pdl_pairs_n: int
     pdl_hidden_ns: int
 
@@ -143,6 +135,11 @@ def _device(
     kernels = trace.device_ops(device)["kernels"]
     kernels = kernels.take(trace.starts_inside(kernels))
     gaps_ns = _idle_gaps_ns(trace, device)
+    launches_n = launches_ns = None
+    if launched is not None:
+        single = launched.take(~launched["graph"])
+        launches_n = int(trace.starts_inside(single).sum())
+        launches_ns = int(trace.clipped_ns(single).sum())
     return DeviceLaunches(
         device_id=device,
         long_gaps_ns=int(gaps_ns[gaps_ns >= LONG_GAP_NS].sum()),
@@ -151,7 +148,8 @@ def _device(
         peak_kernels_n=busiest_window(kernels["start_ns"], PEAK_NS),
         under_5us_n=int(durations.count[durations.value < SHORT_NS].sum()),
         durations=durations.spread(1),
-        calls=None if launched is None else _call_times(launched, trace),
+        host_launches_n=launches_n,
+        launch_api_ns=launches_ns,
         pdl_pairs_n=hidden[0],
         pdl_hidden_ns=hidden[1],
     )
@@ -179,15 +177,6 @@ def _idle_gaps_ns(trace: RankTrace, device: int) -> IntArray:
     else:
         gaps = subtract_intervals(trace.windows_ns, busy)
     return gaps[:, 1] - gaps[:, 0]
-
-
-def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
-    graph, inside = launched["graph"], trace.starts_inside(launched)
-    clipped_ns = trace.clipped_ns(launched)
-    return CallTimes(
-        host_launches_n=int((inside & ~graph).sum()),
-        launch_api_ns=int(clipped_ns[~graph].sum()),
-    )
 
 
 def busiest_window(start_ns: IntArray, length_ns: int) -> int:

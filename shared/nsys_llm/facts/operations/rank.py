@@ -40,27 +40,6 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 
 @dataclass(frozen=True)
-class RankExtras:
-    """One rank; each part is described where it is made."""
-
-    callstacks: tuple[CallStack, ...] = ()
-    memory: tuple[MemorySeries, ...] = ()
-    metrics: tuple[DeviceMetrics, ...] = ()
-    cuda_graphs: ReplayTimes | None = None
-
-
-def map_extras(view: RankView, names: KernelNames) -> RankExtras:
-    """Reduce one rank."""
-    trace, options, global_pid = view.trace, view.options, view.key.global_pid
-    return RankExtras(
-        callstacks=map_callstacks(trace, options),
-        memory=map_memory(trace, global_pid, options),
-        metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
-        cuda_graphs=map_cuda_graphs(view),
-    )
-
-
-@dataclass(frozen=True)
 class DeviceTimes:
     """One device of one rank. See the table `devices` of the manifest."""
 
@@ -101,7 +80,10 @@ class RankOperations:
     stages: LaunchStages
     overheads: tuple[OverheadRow, ...]
     fusions: tuple[FusionRow, ...]
-    extras: RankExtras
+    callstacks: tuple[CallStack, ...]
+    memory: tuple[MemorySeries, ...]
+    metrics: tuple[DeviceMetrics, ...]
+    cuda_graphs: ReplayTimes | None
 
 
 #: Ranks in order, each with its part.
@@ -123,23 +105,23 @@ class OperationFacts:
 
 
 def of(view: RankView) -> OperationFacts:
-    """Reduce one rank; base and mangled choose the names shown, other options see `map_extras`."""
-    trace = view.trace
+    """Reduce one rank; the options base and mangled choose the names shown."""
+    trace, options, global_pid = view.trace, view.options, view.key.global_pid
     kernels = trace.tables["kernels"]
-    names, early = named_kernels(kernels, trace.strings, view.options), view.dependents
+    names, early = named_kernels(kernels, trace.strings, options), view.dependents
     census, (overlap, memops), _ = concurrently(
         len(kernels),
         lambda: map_kernels(trace, names, early),
         lambda: _beside_kernels(trace, names, view.key),
         lambda: trace.gpu_busy,  # what follows asks for it from two threads
     )
-    calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
-    (apis, api_durations), stages, launches, extras = concurrently(
+    calls = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
+    (apis, api_durations), stages, launches, graphs = concurrently(
         len(calls),
-        lambda: map_apis(trace, calls, broken),
+        lambda: map_apis(trace, calls),
         lambda: map_stages(trace, names.name),
         lambda: map_launches(trace, calls, census.of_device, census.devices, early),
-        lambda: map_extras(view, names),
+        lambda: map_cuda_graphs(view),
     )
     rank_operations = RankOperations(
         names=names.shown,
@@ -156,7 +138,10 @@ def of(view: RankView) -> OperationFacts:
         stages=stages,
         overheads=map_overheads(trace),
         fusions=map_fusions(view, names),
-        extras=extras,
+        callstacks=map_callstacks(trace, options),
+        memory=map_memory(trace, global_pid, options),
+        metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
+        cuda_graphs=graphs,
     )
     return OperationFacts(
         {view.key: rank_operations},

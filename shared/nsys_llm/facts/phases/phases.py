@@ -22,27 +22,15 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 _Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class PhaseSums:
-    """One rank.
+def map_phases(trace: RankTrace, ops: RankOps) -> tuple[ByKey, ByKey]:
+    """Add up one rank by phase and by what runs in it, see the tables `phases` and `phase_kernels`.
 
-    Attributes:
-        phases: By phase, see the table `phases`; those of the map first, also without GPU time.
-        kernels: By phase, kind of operation and name, see the table `phase_kernels`; the demangled
-            name of a kernel is the last part of its key.
+    Returns:
+        Sums by phase, those of the map first, also without GPU time; and by phase, kind of
+        operation, name and demangled name.
     """
-
-    phases: ByKey
-    kernels: ByKey
-
-
-def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
-    """Add up the phases of one rank."""
-    names, by_name = ops.phase_names, _NameSums.of(trace, ops)
-    return PhaseSums(
-        phases=ByKey.of([(name,) for name in names], by_name.sums() | _ranges_of_phases(ops)),
-        kernels=by_name.kernels(),
-    )
+    by_name, names = _NameSums.of(trace, ops), [(name,) for name in ops.phase_names]
+    return ByKey.of(names, by_name.sums() | _ranges_of_phases(ops)), by_name.kernels()
 
 
 @dataclass(frozen=True)

@@ -44,25 +44,17 @@ class Shown:
         return cls(pieces, home, home == np.arange(len(tree)))
 
 
-@dataclass(frozen=True)
-class RangeSpans:
-    """Spans of the ranges with GPU work; arrays of shape (ranges,).
-
-    Attributes:
-        piece: The piece at which the range counts; see `Shown`.
-        span_ns: From the first operation to the last, cut to the windows.
-        idle_inside_ns: Of that, time in which nothing ran on any device of the rank.
-    """
-
-    piece: IntArray
-    span_ns: IntArray
-    idle_inside_ns: IntArray
-
-
-def range_spans(trace: RankTrace, ops: RankOps, shown: Shown) -> RangeSpans:
-    """Return the span of each range that is shown.
+def range_spans(
+    trace: RankTrace, ops: RankOps, shown: Shown
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the span on the GPU of each range that is shown and has work there.
 
     What a range captured into a graph is left out: it runs whenever the graph is launched.
+
+    Returns:
+        Three arrays of shape (ranges,): the piece at which each counts, see `Shown`; the time from
+        its first operation to the last, cut to the windows; and of that, the time in which nothing
+        ran on any device of the rank.
     """
     tree, attributed = ops.ranged.tree, ops.ranged.selected
     owner = attributed.piece
@@ -83,8 +75,7 @@ def range_spans(trace: RankTrace, ops: RankOps, shown: Shown) -> RangeSpans:
     np.minimum.at(first_ns, home, first_ns[rest])
     np.maximum.at(last_ns, home, last_ns[rest])
     piece = np.flatnonzero(shown.first & (first_ns < _NEVER))
-    span_ns, idle_ns = gpu_spans(trace, first_ns[piece], last_ns[piece])
-    return RangeSpans(piece, span_ns, idle_ns)
+    return piece, *gpu_spans(trace, first_ns[piece], last_ns[piece])
 
 
 def gpu_spans(trace: RankTrace, first_ns: IntArray, last_ns: IntArray) -> tuple[IntArray, IntArray]:

@@ -153,11 +153,9 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
     is_free = np.array([key[0] == START_END for key in labels.keys], dtype=bool)
     for name, values in free_inclusive(ops, labels.code, len(labels.keys)).items():
         by_label[name] = np.where(is_free, values, by_label[name])
-    spans = range_spans(trace, ops, shown)
-    for name in ("span_ns", "idle_inside_ns"):
-        by_label[name] = exact_sums(
-            labels.code[spans.piece], getattr(spans, name), len(labels.keys)
-        )
+    piece, *spans = range_spans(trace, ops, shown)
+    for name, values in zip(("span_ns", "idle_inside_ns"), spans, strict=True):
+        by_label[name] = exact_sums(labels.code[piece], values, len(labels.keys))
     return RangeSums(
         ranges=_used(ByKey.of(labels.keys, by_label)),
         paths=_used(_path_sums(paths, host_sums, sums, labels, depth_n := _depth(paths))),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.facts.phases.attribution_coverage import map_attribution, range_missing
-from nsys_llm.facts.phases.model_parts import map_parts
+from nsys_llm.facts.phases.model_parts import RankParts, map_parts
 from nsys_llm.facts.phases.phases import map_idle, map_phases
 from nsys_llm.facts.phases.ranges import RangeSums, map_ranges
 from nsys_llm.facts.phases.rank_ops import RankOps
@@ -25,10 +25,6 @@ class RangeCounts:
     start_end_n: int
     without_end_n: int
     empty_n: int
-    graph_kernels_n: int
-    annotated_n: int
-    annotation_key: str | None
-    contradicted_n: int
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,6 @@ class RankPhases:
         steps: None where there are none.
         idle: By phase, see the table `phase_idle`.
         missing: Operations in no range, and their time, by kind, before any filter.
-        parts: Kernels by part of the model, see `model_parts.py`; likewise `shared_map`.
     """
 
     phases: ByKey
@@ -49,8 +44,7 @@ class RankPhases:
     attribution: ByKey
     missing: Mapping[str, tuple[int, int]]
     marks: RangeCounts
-    parts: ByKey
-    shared_map: ByKey
+    parts: RankParts
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ def of(view: RankView) -> PhaseFacts:
     trace, rank, options = view.trace, view.key, view.options
     ops = RankOps.of(view)
     tree = ops.ranged.tree
-    ranges, sums, idle, steps, attribution, parts = concurrently(
+    ranges, (phases, kernels), idle, steps, attribution, parts = concurrently(
         len(ops.name),
         lambda: map_ranges(trace, ops, options),
         lambda: map_phases(trace, ops),
@@ -80,7 +74,7 @@ def of(view: RankView) -> PhaseFacts:
         lambda: map_parts(view, ops),
     )
     rank_phases = RankPhases(
-        phases=sums.phases,
+        phases=phases,
         ranges=ranges,
         steps=steps,
         idle=idle,
@@ -91,12 +85,7 @@ def of(view: RankView) -> PhaseFacts:
             start_end_n=len(tree) - tree.pushed_n,
             without_end_n=tree.without_end_n,
             empty_n=tree.empty_n,
-            graph_kernels_n=parts.graph_kernels_n,
-            annotated_n=parts.annotated_n,
-            annotation_key=parts.annotation_key,
-            contradicted_n=parts.contradicted_n,
         ),
-        parts=parts.sums,
-        shared_map=parts.shared_map,
+        parts=parts,
     )
-    return PhaseFacts({rank: rank_phases}, sums.kernels)
+    return PhaseFacts({rank: rank_phases}, kernels)

@@ -118,7 +118,6 @@ class StepRows:
         idle_inside_ns: Of that, time in which nothing ran, likewise.
         phases: The phases that any step has, in the order of the map.
         phase_ns: Shape (steps, phases), GPU time.
-        work_ns: Likewise, without kernels that communicate, which wait for other ranks.
         phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
         warmup_n: How many of the first steps are warm-up.
         full: Whether no end of the capture cuts it.
@@ -139,7 +138,6 @@ class StepRows:
     idle_inside_ns: IntArray
     phases: tuple[str, ...]
     phase_ns: IntArray
-    work_ns: IntArray
     phase: IntArray
     warmup_n: int
     full: npt.NDArray[np.bool_]
@@ -170,7 +168,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     if steps is None or steps.on_gpu:
         return None  # this recipe tells of what is launched
     steps_n, phases_n = len(steps), len(ops.phase_names)
-    ops_n, kernels_n, first_ns, last_ns, by_phase, work_by_phase = _sums(ops, steps_n, phases_n)
+    ops_n, kernels_n, first_ns, last_ns, by_phase = _sums(ops, steps_n, phases_n)
     some = first_ns < _NEVER
     kept = np.arange(steps_n) if ops.ranged.kept is None else np.flatnonzero(some)
     span_ns, idle_ns = (np.full(steps_n, NULL_INT, dtype=np.int64) for _ in range(2))
@@ -195,7 +193,6 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         idle_inside_ns=idle_ns[kept],
         phases=tuple(ops.phase_names[code] for code in used.tolist()),
         phase_ns=phase_ns[kept],
-        work_ns=work_by_phase[:, used][kept],
         phase=phase[kept],
         warmup_n=steps.warmup_n,
         full=steps.full[kept],
@@ -204,27 +201,23 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
 
 
 def _sums(ops: RankOps, steps_n: int, phases_n: int) -> tuple[IntArray, ...]:
-    """Return ops_n, kernels_n, first_ns, last_ns, GPU time and work of each step, see `StepRows`.
+    """Return ops_n, kernels_n, first_ns, last_ns and GPU time of each step, see `StepRows`.
 
     The first four of shape (steps,), `_NEVER` and -1 for the times of a step without an operation;
-    the others of shape (steps, phases).
+    the last of shape (steps, phases).
     """
     attributed, codes_n = ops.ranged.selected, steps_n * phases_n
     ops_n, kernels_n = np.zeros((2, steps_n), dtype=np.int64)
     first_ns = np.full(steps_n, _NEVER, dtype=np.int64)
     last_ns = np.full(steps_n, -1, dtype=np.int64)
-    gpu_ns, work_ns = np.zeros((2, codes_n), dtype=np.int64)
+    gpu_ns = np.zeros(codes_n, dtype=np.int64)
     for block in blocks(ops.step.size, codes_n):
         rows = block.start + np.flatnonzero(ops.step[block] >= 0)
-        step, time_ns = ops.step[rows].astype(np.int64), ops.clipped_ns[rows]
-        inside = ops.inside[rows]
+        step, inside = ops.step[rows].astype(np.int64), ops.inside[rows]
         ops_n += np.bincount(step[inside], minlength=steps_n)
         kernels_n += np.bincount(step[inside & ops.is_kernel[rows]], minlength=steps_n)
         np.minimum.at(first_ns, step, attributed.start_ns[rows])
         np.maximum.at(last_ns, step, attributed.end_ns[rows])
         code = step * phases_n + ops.phase[rows]
-        gpu_ns += exact_sums(code, time_ns, codes_n)
-        time_ns[ops.talks[ops.name[rows]]] = 0
-        work_ns += exact_sums(code, time_ns, codes_n)
-    by_phase = (some.reshape(steps_n, phases_n) for some in (gpu_ns, work_ns))
-    return ops_n, kernels_n, first_ns, last_ns, *by_phase
+        gpu_ns += exact_sums(code, ops.clipped_ns[rows], codes_n)
+    return ops_n, kernels_n, first_ns, last_ns, gpu_ns.reshape(steps_n, phases_n)
