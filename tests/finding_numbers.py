@@ -58,11 +58,10 @@ def _values(finding: Mapping[str, Any]) -> Iterator[float]:
     yield from finding["ranks"]
     yield from (len(finding["ranks"]), len(finding["ranks"]) - 1)
     for cell in finding["evidence"]:
-        yield from (
-            value
-            for value in (cell["value"], *cell["where"].values())
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-        )
+        for value in (cell["value"], *cell["where"].values()):
+            for each in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(each, (int, float)) and not isinstance(each, bool):
+                    yield each
 
 
 def _texts(finding: Mapping[str, Any]) -> Iterator[str]:
