@@ -10,10 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import plotly.graph_objects as go
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 PLOTLY = "application/vnd.plotly.v1+json"
+
+
+def known_to_plotly(plot: dict[str, Any]) -> dict[str, Any]:
+    """Return a figure if plotly has all of its properties, with these very values."""
+    stored = json.loads(json.dumps(plot, allow_nan=False))
+    figure = go.Figure(stored)
+    figure.layout.template = None
+    stored["layout"] = {name: value for name, value in stored["layout"].items() if value != []}
+    assert json.loads(figure.to_json()) == stored
+    return plot
+
 
 #: Names that mean something to HTML, Markdown, TeX, a terminal, a spreadsheet or a reader's eye.
 HOSTILE_NAMES = (

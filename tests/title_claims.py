@@ -169,9 +169,9 @@ def _clauses(text: str) -> list[str]:
     """Return the parts of a sentence between colons, semicolons and commas outside of names."""
     parts = [""]
     for code, part in spans(text):
-        # A list of ranks is one thing.
-        part = _NAMED.sub(lambda ranks: ranks[0].replace(", ", ","), part)
-        pieces = [part] if code else re.split(r"[:;,] ", part)
+        # A list of ranks is one thing, and a name stays as it is.
+        listed = part if code else _NAMED.sub(lambda ranks: ranks[0].replace(", ", ","), part)
+        pieces = [part] if code else re.split(r"[:;,] ", listed)
         parts[-1] += pieces[0] if not code else f"`{part.strip('`')}`"
         parts += [] if code else pieces[1:]
     return parts
@@ -258,7 +258,9 @@ def _members(where: Mapping[str, Any], table: str, rows: Rows) -> set[str]:
     if "group" in where and groups in rows:
         some = _several(where["group"])
         those = [group in some for group in rows.column(groups, "group")]
-        members |= {*rows.values(groups, "ranks", those)}
+        its_ranks = rows.values(groups, "ranks", those)
+        # Ranks without a collective in common with others are named like this.
+        members |= {*its_ranks, *(f"ranks {its}" for its in its_ranks)}
     return members - {None}
 
 

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 from effort import nightly_but
-from rendered import PLOTLY, Markup, read_notebook, shown_by
+from rendered import PLOTLY, Markup, known_to_plotly, read_notebook, shown_by
 from results import read_report
 from shared_runs import COLUMNS_N, HOSTILE_IN_CI, LINES_N, whole_run
 
@@ -76,6 +76,7 @@ def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(shared_ru
     # The overview's are those of its lead sections; the recipes' notebooks have the others.
     assert len(figures) >= FIGURES_N.get(recipe, 5)
     for shown in figures:
+        known_to_plotly({name: shown[PLOTLY][name] for name in ("data", "layout")})
         table = Markup(shown["text/html"])
         headings = [text for text, _ in table.headings]
         assert len(set(headings)) == len(headings) >= 2

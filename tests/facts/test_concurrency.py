@@ -23,42 +23,33 @@ def timeline(ops):
     return Timeline(*(column[order] for column in (start, start + length, lane, label)))
 
 
+def overlaps(ops):
+    """Return how long each two of some operations run at once, 0 of one and itself."""
+    first = np.maximum.outer(ops.start_ns, ops.start_ns)
+    shared = np.maximum(np.minimum.outer(ops.end_ns, ops.end_ns) - first, 0)
+    np.fill_diagonal(shared, 0)
+    return shared
+
+
 @given(OPS)
 def test_the_time_that_others_ran_is_counted_once(ops):
-    ops_timeline = timeline(ops)
-    rows = range(ops_timeline.start_ns.size)
-    for member in (ops_timeline.label == 0, ops_timeline.label == 1):
-        expected = [
-            sum(
-                any(
-                    member[k]
-                    and k != i
-                    and ops_timeline.start_ns[k] <= now < ops_timeline.end_ns[k]
-                    for k in rows
-                )
-                for now in range(ops_timeline.start_ns[i], ops_timeline.end_ns[i])
-            )
-            for i in rows
-        ]
-        assert ops_timeline.others_ns(np.arange(len(rows)), member).tolist() == expected
+    every = timeline(ops)
+    rows, ns = np.arange(every.start_ns.size), np.arange(40)
+    runs = (every.start_ns[:, None] <= ns) & (ns < every.end_ns[:, None])
+    for member in (every.label == 0, every.label == 1):
+        others = [(runs[member & (rows != row)].any(axis=0) & runs[row]).sum() for row in rows]
+        assert every.others_ns(rows, member).tolist() == others
 
 
 @given(OPS)
 def test_the_one_that_ran_longest_beside_is_found(ops):
-    ops_timeline = timeline(ops)
-    rows = range(ops_timeline.start_ns.size)
-    other, shared_ns = ops_timeline.longest_beside(np.arange(len(rows)))
-    for i in rows:
-        overlap = [
-            min(ops_timeline.end_ns[i], ops_timeline.end_ns[k])
-            - max(ops_timeline.start_ns[i], ops_timeline.start_ns[k])
-            if k != i
-            else 0
-            for k in rows
-        ]
-        assert shared_ns[i] == max(0, *overlap)
-        assert other[i] == -1 if max(0, *overlap) == 0 else overlap[other[i]] == shared_ns[i]
-    assert ops_timeline.overlaps or not any(shared_ns > 0)
+    every = timeline(ops)
+    rows, shared = np.arange(every.start_ns.size), overlaps(every)
+    other, shared_ns = every.longest_beside(rows)
+    assert shared_ns.tolist() == shared.max(axis=1).tolist()
+    assert ((other == -1) == (shared_ns == 0)).all()
+    assert (shared[rows, other] == shared_ns)[other >= 0].all()
+    assert every.overlaps or not shared_ns.any()
 
 
 @given(OPS)

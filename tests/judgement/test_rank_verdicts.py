@@ -136,6 +136,18 @@ def test_waiting_for_ranks_that_were_not_read_is_no_transfer(ranks, tmp_path):
     assert "exposed_communication" not in set(tables["opportunities"]["rule"])
 
 
+def test_waiting_for_ranks_that_were_not_read_is_no_transfer_of_compared_runs(tmp_path):
+    write_profiles(simulate(planted("slow_gpu", 1)[0]), tmp_path / "in")
+    tables = tables_of(
+        tmp_path / "o",
+        *(tmp_path / "in", tmp_path / "in"),
+        options=["--ranks", "1"],
+        recipe="trace_diff",
+    )
+    rows = tables["wall"][tables["wall"]["wall_class"] == "communication"]
+    assert set(rows["detail"]) == {"transfer or ranks not read"}
+
+
 def test_parts_of_a_run_show_no_pauses(tmp_path):
     assert not verdicts(random_program(5, ahead=True), tmp_path)
 

@@ -139,19 +139,22 @@ def test_nothing_is_fetched_from_a_network(result):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", ["nbformat", "plotly"])
-def test_a_missing_package_costs_the_notebook_not_the_run(rank_set, tmp_path, monkeypatch, package):
-    drawing = [name for name, module in sys.modules.items() if hasattr(module, "go")]
-    absent = [name for name in sys.modules if name.startswith(f"{package}.")]
-    for name in {*absent, *drawing, "nsys_llm.view.figures"}:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+@pytest.mark.parametrize(
+    ("package", "lacking"), [("nbformat", "analysis.ipynb"), ("plotly", "report.html")]
+)
+def test_a_missing_package_costs_what_needs_it_and_not_the_run(
+    rank_set, tmp_path, monkeypatch, package, lacking
+):
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     options = ["--mode", "none", "--html", "--output", tmp_path / "out", "--input", rank_set]
     done = run(*options)
     assert done.code == 0
     assert any(
-        line.endswith(f"no analysis.ipynb was made: pip install {package}.") for line in done.said
+        line.endswith(f"no {lacking} was made: pip install {package}.") for line in done.said
     )
-    assert "analysis.ipynb" not in record_of(tmp_path / "out")["Outputs"]
-    assert (tmp_path / "out" / "report.md").is_file()
-    assert not (tmp_path / "out" / "analysis.ipynb").exists()
+    outputs = record_of(tmp_path / "out")["Outputs"]
+    assert {"analysis.ipynb", "report.html"} - {*outputs} == {lacking}
+    made = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"analysis.ipynb", "report.html", "report.md"} - made == {lacking}

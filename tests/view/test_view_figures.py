@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
+from rendered import known_to_plotly
 
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.view.figures import KINDS, draw
@@ -30,9 +28,7 @@ BOX = {name: f"{name}_ns" for name in ("low", "q1", "median", "q3", "high")}
 
 def plotted(frame, **spec):
     """Draw, and let plotly check every property."""
-    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec}).to_plotly_json()
-    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
-    return plot
+    return known_to_plotly(draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec}))
 
 
 def test_causes_of_idle_time_have_colours_of_their_own_beside_operations():

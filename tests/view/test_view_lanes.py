@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
-import plotly.graph_objects as go
+from rendered import known_to_plotly
 
 from nsys_llm.view.figures import draw
 from nsys_llm.view.palette import color_map
@@ -28,9 +26,7 @@ def drawn(*rows):
     frame = pd.DataFrame(rows, columns=columns)
     frame["opportunity"] = frame["opportunity"].astype("Int64")
     frame["step"] = 7
-    plot = draw(frame, FIELDS, SPEC).to_plotly_json()
-    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
-    return plot
+    return known_to_plotly(draw(frame, FIELDS, SPEC))
 
 
 def traces(plot, group):

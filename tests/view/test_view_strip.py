@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
+from rendered import known_to_plotly
 
 from nsys_llm.view.figures import draw
 from nsys_llm.view.palette import color_map
@@ -34,9 +34,7 @@ def plot():
         ("shown", "r0", "shown", "step 4", 4, 1, 20, 80, None),
     ]
     frame = pd.DataFrame(rows, columns=columns).astype({"step": "Int64"})
-    plot = draw(frame, FIELDS, SPEC).to_plotly_json()
-    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
-    return plot
+    return known_to_plotly(draw(frame, FIELDS, SPEC))
 
 
 def test_a_bar_is_parted_from_below_by_its_classes(plot):

@@ -195,6 +195,10 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
         return []
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
+    if row["longer_phase"]:
+        usual_ns, longer_ns = (format_ns(row[f"{which}_step_ns"]) for which in ("usual", "longer"))
+        usual = f"{steps_n - longer_n} {row['usual_phase']} {unit}s of {usual_ns}"
+        return [usual, f"{longer_n} {row['longer_phase']} of {longer_ns}"]
     longer_ns = row["longer_step_ns"] - row["usual_step_ns"]
     # For which alone steps are so much longer.
     firsts = (first for first, *_ in grouped(records(tables["when"]), "finding").values())

@@ -53,6 +53,39 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
     return sorted(rows, key=lambda row: (row["rank"], row["file"], row["device_id"]))
 
 
+def with_phases(
+    gpus: Iterable[dict[str, Any]], steps: Mapping[tuple[int], Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return rows of GPUs with the phase of their usual and of their longer steps.
+
+    That is known where the steps of a rank have two phases, and each of one is longer than all of
+    the other.
+
+    Args:
+        steps: By rank, rows of nvtx_phase_attribution's `steps`.
+    """
+    return [{**gpu, **_phases(gpu, steps.get((gpu["rank"],), ()))} for gpu in gpus]
+
+
+def _phases(gpu: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    longer_n = gpu.get("longer_n") or 0
+    whole = [row for row in steps if row["full"] and not row["warmup"]]
+    whole.sort(key=lambda row: row["window_ns"])
+    sides = [whole[: len(whole) - longer_n], whole[len(whole) - longer_n :]]
+    phases = [{row["phase"] for row in side} for side in sides]
+    if len(whole) != gpu.get("steps_n") or any(len(some) != 1 for some in phases):
+        return {}
+    (usual,), (longer,) = phases
+    return (
+        {}
+        if None in (usual, longer) or usual == longer
+        else {
+            "usual_phase": usual,
+            "longer_phase": longer,
+        }
+    )
+
+
 class _GpuNumbers:
     """Numbers of GPUs in order of occurrence; of ranks that communicate each has one of its own."""
 

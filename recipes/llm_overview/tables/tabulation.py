@@ -7,12 +7,12 @@ from typing import Any
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells, declared_rows
 from nsys_llm.report.part import PARTS_FOLDER, OverviewParts, Part
-from nsys_llm.report.records import grouped
+from nsys_llm.report.records import grouped, records
 from nsys_llm.report.screen import Screen
 from nsys_llm.report.unprofiled import step_share
 
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
-from .ranks import mean_step_ns, rank_rows
+from .ranks import mean_step_ns, rank_rows, with_phases
 from .views import gpus_of
 from .when import when_rows, when_step_rows
 
@@ -24,6 +24,8 @@ def tabulate(results: OverviewParts) -> dict[str, Cells]:
     # All parts have the same walls.
     profiles = next((part.run.profiles for part in parts.values()), ())
     gpus = rank_rows(profiles, ranks)
+    if phases := parts.get("nvtx_phase_attribution"):
+        gpus = with_phases(gpus, grouped(records(phases.tables["steps"]), "rank"))
     table = load_manifest("llm_overview").table
     of_ranks = grouped(gpus, "group")
     steps_ns = {row["rank"]: mean_step_ns(some) for some in of_ranks.values() for row in some}

@@ -103,7 +103,7 @@ RULES: Final = rules_by_id(
         "{rank}",
         details="{outliers_n} of {launches_n:launch|launches} of configuration {config:quoted} "
         "take over twice their median, {all_p50_ns}: p99 {p99_ns}, longest {max_ns}. They "
-        "take {lost_ns} beyond it in all.[ {cause_n} of {listed_n} listed: {likely_cause}.]"
+        "take {lost_ns} beyond it.[ {cause_n} of {listed_n} listed: {likely_cause}.]"
         "[ In {range_name:quoted}: {range_n}.]",
         threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
         "configuration, without first launches, second modes, and ranks whose own median is as "

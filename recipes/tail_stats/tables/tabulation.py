@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from nsys_llm.facts.held import HeldDevices
 from nsys_llm.facts.tails.kernels import KernelTails
-from nsys_llm.job.collectives.matched import MatchedCollectives
 from nsys_llm.job.collectives.profiler import delays_ns
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.reduced.job import Job
@@ -32,9 +30,15 @@ _RANK_ORDER: Final = ("rank", "-excess_ns", "-total_ns", "device_id", "name", "c
 
 def tabulate(job: Job) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
+    collectives = job.collectives
+    delays = delays_ns(collectives, job.facts.held)
     return {
         **_kernel_columns(job.facts.tails, job.ranks, job.options),
-        **_collective_tables(job.collectives, job.facts.held),
+        "communicators": sequence_columns(collectives),
+        "collectives": collective_columns(collectives, delays),
+        "stragglers": straggler_rows(collectives, delays),
+        "collective_coverage": coverage_rows(collectives),
+        "rank_clocks": clock_columns(collectives),
     }
 
 
@@ -61,15 +65,4 @@ def _kernel_columns(
         "tail_ranks": tail_rank_columns(by_rank, parts),
         "outliers": outlier_columns(listed, medians, ranks, options),
         "outlier_clusters": cluster_rows(bursts, outliers, medians, ranks, options),
-    }
-
-
-def _collective_tables(collectives: MatchedCollectives, held: HeldDevices) -> dict[str, Cells]:
-    delays = delays_ns(collectives, held)
-    return {
-        "communicators": sequence_columns(collectives),
-        "collectives": collective_columns(collectives, delays),
-        "stragglers": straggler_rows(collectives, delays),
-        "collective_coverage": coverage_rows(collectives),
-        "rank_clocks": clock_columns(collectives),
     }

@@ -199,12 +199,10 @@ def _sure(clock: Clock) -> str:
         text += f": {texts.FEW.format(least=LEAST_STEPS)}"
     elif verdict["low_pct"] is not None:
         text += f", 95 % interval {_ends(verdict)}"
+    is_said = verdict["word_reason"] == CHANCE and _has_more_slow_steps(verdict)
     is_slow = any(verdict[f"{side}_slow_n"] for side in COMPARED)
-    has_medians = verdict["baseline_p50_ns"] is not None
-    if is_slow and has_medians and verdict["word_reason"] != BURSTS:
-        is_said = verdict["word_reason"] == CHANCE and _has_more_slow_steps(verdict)
+    if is_slow and verdict["p_value"] is not None and verdict["word_reason"] != BURSTS:
         text += "" if is_said else f"; {count_words(clock)}"
-        text += f"; medians {pair_words(verdict['baseline_p50_ns'], verdict['input_p50_ns'])}"
     if verdict["noise_ns"] is not None:
         noise_pct = 100 * verdict["noise_ns"] / verdict["baseline_ns"]
         text += f", noise of the baselines {format_percent(noise_pct)}"

@@ -12,9 +12,7 @@ from typing import Final
 from nsys_llm.manifest.declared import Metric
 from nsys_llm.numeric.two_samples import prediction_half
 from nsys_llm.report.columns import Columns
-from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
-from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.kernel_names import kernel_label
@@ -23,7 +21,7 @@ from nsys_llm.view.text import format_change, format_count, format_value
 from .checks import ALL, STEP_TIMES, TOTALS, other_work
 from .chosen_steps import choices, inter_token_ns, step_copies, step_kernels
 from .comparability import STEP, Comparison
-from .runs import RunCollectives, Runs, RunSums
+from .runs import Runs, RunSums
 from .step_splits import SPAN, RunSteps, mean_split, total
 
 Value = Fraction | None
@@ -40,14 +38,10 @@ _OF_STEPS: Final = (*TESTED, INTER_TOKEN)
 _SHARES: Final = ("idle_pct", "exposed_comm_pct", "kernel_per_call")
 #: Metrics that rest on single kernels: where a CUDA graph is one row, they see only what ran
 #: outside.
-_OF_KERNELS: Final = ("gpu_time", "kernel_launches", "exposed_comm", "exposed_comm_pct",
-                      "comm_wait", "comm_transfer", "kernel", "kernel_per_call",
-                      "category")  # fmt: skip
+_OF_KERNELS: Final = ("exposed_comm", "exposed_comm_pct", "kernel", "kernel_per_call", "category")
 _SECOND_NS: Final = 1_000_000_000
 #: Metrics that are classes of the wall-clock time of a full step.
 _CLASSES: Final = {"idle_time_per_step": IDLE, "exposed_comm_per_step": COMMUNICATION}
-#: What stands for GPU time without a phase: it may be 0.
-_NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
 
 def _is_of_step(metric: str) -> bool:
@@ -67,34 +61,12 @@ def _share(part: int | None, whole: int) -> Value:
     return None if part is None or not whole else Fraction(100 * part, whole)
 
 
-def _api_ns(run: RunSums, *classes: str) -> Value:
-    """Return the time in API calls; None where none was recorded, though kernels were launched."""
-    apis = run.summed_names(lambda sums: sums.apis)
-    wanted = [ns for name, (_, ns) in apis.items() if not classes or classify_api(name) in classes]
-    return Fraction(sum(wanted)) if apis else None
-
-
-def _matched(run: RunSums, ns: int, collectives: RunCollectives) -> Value:
-    """Return a sum over matched collectives; None where they have no partner, or no sure one."""
-    lonely = not collectives.by_key and run.whole.communication_ns > 0
-    return Fraction(ns) if collectives.is_known and not lonely else None
-
-
 #: Sums over a run and shares, by name.
-_PLAIN: Final[Mapping[str, Callable[[RunSums, RunCollectives], Value]]] = {
-    "window": lambda run, _: Fraction(run.whole.window_ns, max(run.devices_n, 1)),
-    "gpu_time": lambda run, _: Fraction(run.kernel_ns),
-    "kernel_launches": lambda run, _: Fraction(run.launches_n),
-    "idle_time": lambda run, _: _exact(run.whole.idle_total_ns),
-    "idle_pct": lambda run, _: _share(run.whole.idle_total_ns, run.whole.window_ns),
-    "exposed_comm": lambda run, _: Fraction(run.whole.exposed_ns),
-    "exposed_comm_pct": lambda run, _: _share(run.whole.exposed_ns, run.whole.busy_ns),
-    "comm_wait": lambda run, some: _matched(run, some.whole.wait_ns, some),
-    "comm_transfer": lambda run, some: _matched(run, some.whole.transfer_ns, some),
-    "copy_time": lambda run, _: Fraction(sum(ns for _, ns, _ in run.moves.values())),
-    "copy_bytes": lambda run, _: Fraction(sum(size for _, _, size in run.moves.values())),
-    "api_time": lambda run, _: _api_ns(run),
-    "sync_time": lambda run, _: _api_ns(run, "host_block"),
+_PLAIN: Final[Mapping[str, Callable[[RunSums], Value]]] = {
+    "window": lambda run: Fraction(run.whole.window_ns, max(run.devices_n, 1)),
+    "idle_pct": lambda run: _share(run.whole.idle_total_ns, run.whole.window_ns),
+    "exposed_comm": lambda run: Fraction(run.whole.exposed_ns),
+    "exposed_comm_pct": lambda run: _share(run.whole.exposed_ns, run.whole.busy_ns),
 }
 
 
@@ -158,7 +130,6 @@ class Metrics:
     """All that metrics are computed from."""
 
     runs: Runs
-    collectives: Mapping[str, RunCollectives]
     classes: Mapping[str, Classification]
     comparison: Comparison
 
@@ -188,7 +159,7 @@ class Metrics:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
         if metric in _SHARES or _is_of_step(metric):
             return False
-        return argument is None or metric == "phase" or self.comparison.kind != STEP
+        return argument is None or self.comparison.kind != STEP
 
     def _value(self, run: RunSums, metric: str, argument: str | None) -> Value:
         if argument is not None:
@@ -196,7 +167,7 @@ class Metrics:
         if _is_of_step(metric):
             steps = self._steps_of(run)
             return None if steps is None else self._of_step(run, steps, metric)
-        return _PLAIN[metric](run, self.collectives[run.side])
+        return _PLAIN[metric](run)
 
     @cached_property
     def _steps(self) -> dict[str, RunSteps]:
@@ -212,10 +183,9 @@ class Metrics:
     def _of_step(self, run: RunSums, steps: RunSteps, metric: str) -> Value:
         if metric == INTER_TOKEN:
             return _exact(inter_token_ns(steps, 99))
-        launches = self._kernels[run.side].values()
+        cells, launches = self.comparison.cells, self._kernels[run.side].values()
         if metric in ("gpu_time_per_step", "kernel_launches_per_step"):
             return _summed(ns if metric.startswith("gpu") else n for n, ns in launches)
-        cells = self.comparison.cells
         if metric == "copy_bytes_per_step":
             return _summed(size for _, _, size in step_copies(steps, cells).values())
         typical, every = choices(steps, cells, None)
@@ -232,11 +202,6 @@ class Metrics:
         return _SECOND_NS / mean_ns if mean_ns and metric == "steps_per_second" else mean_ns
 
     def _with_argument(self, run: RunSums, metric: str, argument: str) -> Value:
-        if metric == "phase":
-            sums = run.summed_names(lambda sums: sums.phases).get(argument, (0, 0))
-            if not any(sums) and argument not in _NO_PHASES:
-                return None
-            return Fraction(sums[1])
         if self.comparison.kind == STEP and self._steps_of(run) is None:
             return None
         kernels, names = self._kernels[run.side], self._chosen(metric, argument)
@@ -306,16 +271,11 @@ class Metrics:
             none = f"no kernel is called '{argument}' in what is compared"
             return "one of the runs does not launch it" if is_chosen else none
         if argument is not None:
-            kind = "category" if metric == "category" else "phase"
-            return f"there is no {kind} '{argument}' in both runs"
+            return f"there is no category '{argument}' in both runs"
         if metric == INTER_TOKEN:
             return "step names do not show which requests generate"
         if metric in _OF_STEPS:
             return "no full step in one of the runs"
-        if metric.startswith("comm_"):
-            return "collectives do not match, or not with certainty; pass the reports of all ranks"
-        if metric in ("api_time", "sync_time"):
-            return "one of the runs has no API call; record with --trace=cuda"
         return "it is unknown in at least one run"
 
 

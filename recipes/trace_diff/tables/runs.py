@@ -17,7 +17,6 @@ from nsys_llm.job.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.job.collectives.matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.job.collectives.profiler import delays_ns, profiler_waits_ns, without_profiler
 from nsys_llm.job.collectives.waits import member_waits
-from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import positions, summed
 from nsys_llm.numeric.intervals import IntArray
@@ -28,9 +27,6 @@ from nsys_llm.trace.rank_sets import COMPARED
 
 #: Stands for all communicators, and for all operations.
 ALL: Final = "all"
-#: Share of the time in collectives, in percent, from which those of low confidence leave waiting
-#: and transfer unknown; as in tail_stats.
-_UNSURE_PCT: Final = 10
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class RunSums:
             others=tuple(rank for rank in ranks if rank.key not in part.ranks),
             devices_n=len(devices),
             whole=DeviceSums.total(devices),
-            moves=ByKey.merge([sums.moves for _, sums in own]).rows(),
+            moves=part.moves.rows(),
             gpus=frozenset(gpu for rank, _ in own if rank.facts for gpu in rank.facts.gpus),
             kernel_ns=int(part.kernels["total_ns"].sum()),
             launches_n=int(part.kernels.counts.count.sum()),
@@ -120,10 +116,6 @@ class RunSums:
         counts = ValueCounts(counts.group[rows], counts.value[rows], counts.count[rows])
         known = code >= 0
         return kernel_side(counts, summed(code[known], kernels["total_ns"][known], groups_n))
-
-    def summed_names(self, of: Callable[[RankSums], ByKey]) -> dict[str, tuple[int, ...]]:
-        """Return calls and time by name over all ranks."""
-        return ByKey.merge([of(rank) for _, rank in self.ranks]).rows()
 
 
 @dataclass(frozen=True)
@@ -195,7 +187,6 @@ class CollectiveSums:
         total_ns: In kernels of all ranks: waiting, transfer, and until the last rank has left.
         profiler_ns: Part of wait_ns that was the profiler's, see
             `nsys_llm.job.collectives.profiler`.
-        unsure_ns: Time in kernels that were matched with low confidence; in no other sum.
         caused_ns: Waiting that each rank caused, by its number.
     """
 
@@ -204,7 +195,6 @@ class CollectiveSums:
     wait_ns: int = 0
     transfer_ns: int = 0
     profiler_ns: int = 0
-    unsure_ns: int = 0
     caused_ns: Counter[int] = field(default_factory=Counter)
 
     def __add__(self, other: CollectiveSums) -> CollectiveSums:
@@ -219,26 +209,11 @@ class CollectiveSums:
         return min(self.caused_ns, key=lambda number: (-self.caused_ns[number], number))
 
 
-@dataclass(frozen=True)
-class RunCollectives:
-    """One run, by (communicator, operation); (ALL, ALL) where there is any collective."""
+def sum_collectives(run: RunSums) -> dict[tuple[str, str], CollectiveSums]:
+    """Return sums by (communicator, operation); (ALL, ALL) where there is any collective.
 
-    by_key: Mapping[tuple[str, str], CollectiveSums]
-
-    @property
-    def is_known(self) -> bool:
-        """Whether sums say what the collectives took, but for a small part."""
-        unsure_ns, total_ns = self.whole.unsure_ns, self.whole.total_ns
-        return 100 * unsure_ns < _UNSURE_PCT * max(unsure_ns + total_ns, 1)
-
-    @property
-    def whole(self) -> CollectiveSums:
-        """All of them; transfer times ranks."""
-        return self.by_key.get((ALL, ALL), CollectiveSums())
-
-
-def sum_collectives(run: RunSums) -> RunCollectives:
-    """Add the matched collectives of a run up."""
+    Those that were matched with low confidence add nothing.
+    """
     collectives = run.job.collectives
     delays = delays_ns(collectives, run.job.facts.held)
     by_key: dict[tuple[str, str], CollectiveSums] = {}
@@ -247,7 +222,7 @@ def sum_collectives(run: RunSums) -> RunCollectives:
         of_sequence = communicator(collectives.devices, sequence.owners), sequence.operation
         for key in (of_sequence, (ALL, ALL)):
             by_key[key] = by_key.get(key, CollectiveSums()) + part
-    return RunCollectives(by_key)
+    return by_key
 
 
 def _summed(
@@ -255,7 +230,7 @@ def _summed(
 ) -> CollectiveSums:
     waits, met = sequence.waits, sequence.waits.met
     if sequence.confidence == LOW_CONFIDENCE:
-        return CollectiveSums(unsure_ns=int(waits.total_ns.sum()))
+        return CollectiveSums()
     net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
     residual = np.full(len(sequence), sequence.residual_ns, dtype=np.int64)
     caused: Counter[int] = Counter()

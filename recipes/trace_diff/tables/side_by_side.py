@@ -6,14 +6,13 @@ test, and floors for what counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nsys_llm.facts.compared.operations import CopyKind, config_text
-from nsys_llm.facts.compared.rank import RankSums
 from nsys_llm.numeric.by_key import ByKey
 from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.grouping import positions
@@ -27,7 +26,7 @@ from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.rank_sets import COMPARED
 
 from .chosen_steps import StepKernels
-from .runs import ALL, CollectiveSums, KernelSide, RunCollectives, Runs, kernel_side
+from .runs import ALL, CollectiveSums, KernelSide, Runs, kernel_side, sum_collectives
 from .step_splits import FloatArray
 
 #: Verdicts on a row.
@@ -85,7 +84,8 @@ def kernel_columns(
         "category": [classes[name].category for name in names],
         "operation": [classes[name].operation for name in names],
         "communication": np.array([is_communication(demangled[name]) for name in names], bool),
-        **_launch_columns(before, after, options, noise),
+        **_launch_columns(before, after),
+        **compared(before, after, options, noise),
         "noise_pct": noise,
         "basis": [SUMS if full is None else f"a full {unit}, mean of ranks"] * len(names),
         "compared_change_ns": steps[1].spent_ns - steps[0].spent_ns,
@@ -94,11 +94,10 @@ def kernel_columns(
         columns[f"{name}_compared_ns"] = side.spent_ns
         columns[f"{name}_compared_calls"] = side.launches_n
         columns[f"{name}_compared_threads"] = side.threads
-    columns["outcome"] = np.where(columns["status"] == BOTH, columns["verdict"], columns["status"])
     return by_change(columns, "name", "compared_change_ns")
 
 
-def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
+def config_columns(runs: Runs) -> Columns:
     """Return the table configs: by name and configuration, effects of their own."""
     both = runs.compared
     keys = sorted({(key[0], *key[2:]) for run in both for key in run.keys})
@@ -106,24 +105,18 @@ def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     columns = {
         "name": [key[0] for key in keys],
         "config": [config_text(key[1:]) for key in keys],
-        **_launch_columns(before, after, options),
+        **_launch_columns(before, after),
     }
     return by_change(columns, "name")
 
 
-def _launch_columns(
-    before: KernelSide,
-    after: KernelSide,
-    options: Mapping[str, Any],
-    noise: FloatArray | float = np.nan,
-) -> Columns:
-    """Return which sides have each row, launches and times, and whether medians differ."""
+def _launch_columns(before: KernelSide, after: KernelSide) -> Columns:
+    """Return which sides have each row, launches and times."""
     had, has = ((side.launches_n > 0) | (side.total_ns > 0) for side in (before, after))
     sides = ((side.launches_n, side.total_ns) for side in (before, after))
     return {
         "status": np.select([has & ~had, had & ~has], [NEW, VANISHED], BOTH).astype(object),
         **_effect_columns("launches", *sides),
-        **compared(before, after, options, noise),
     }
 
 
@@ -134,7 +127,7 @@ def compared(
     noise: FloatArray | float = np.nan,
     tick_ns: int = _TICK_NS,
 ) -> Columns:
-    """Return medians of each kernel, configuration, call or range, and whether they differ.
+    """Return medians of each kernel, call or range, and whether they differ.
 
     Args:
         noise: How far medians of equal runs differ, percent of the baseline's; NaN: not known.
@@ -201,7 +194,7 @@ def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, FloatArray]])
 
 def api_columns(runs: Runs) -> Columns:
     """Return the table apis."""
-    names, columns = _named(runs, "calls", lambda sums: sums.apis)
+    names, columns = _named("calls", [run.job.facts.compared.apis for run in runs.compared])
     return by_change(
         {"api": names, "class": [classify_api(name) for name in names], **columns}, "api"
     )
@@ -209,13 +202,13 @@ def api_columns(runs: Runs) -> Columns:
 
 def phase_columns(runs: Runs) -> Columns:
     """Return the table phases: GPU time by phase."""
-    names, columns = _named(runs, "operations", lambda sums: sums.phases)
+    names, columns = _named("operations", [run.job.facts.compared.phases for run in runs.compared])
     return by_change({"phase": names, **columns}, "phase")
 
 
-def _named(runs: Runs, what: str, of: Callable[[RankSums], ByKey]) -> tuple[list[str], Columns]:
+def _named(what: str, both: Sequence[ByKey]) -> tuple[list[str], Columns]:
     """Return the names that a run has calls of or time in, and sums over all ranks."""
-    sides = [run.summed_names(of) for run in runs.compared]
+    sides = [sums.rows() for sums in both]
     names = sorted({name for side in sides for name, sums in side.items() if sums != (0, 0)})
     return names, _sum_columns(what, names, sides)
 
@@ -253,9 +246,9 @@ def by_change(columns: Columns, name: str, change: str = "change_ns") -> Columns
     return ordered
 
 
-def collective_columns(runs: Runs, sums: Mapping[str, RunCollectives]) -> Columns:
+def collective_columns(runs: Runs) -> Columns:
     """Return the table collectives."""
-    sides = [sums[run.side].by_key for run in runs.compared]
+    sides = [sum_collectives(run) for run in runs.compared]
     keys = sorted({key for side in sides for key in side})
     columns: Columns = {
         "communicator": [key[0] for key in keys],
@@ -323,7 +316,6 @@ def run_rows(runs: Runs) -> list[dict[str, Any]]:
                 "launches_n": run.launches_n,
                 "whole_graphs_n": run.whole_graphs_n,
                 "kernel_ns": run.kernel_ns,
-                "communication_ns": whole.communication_ns,
                 "exposed_communication_ns": whole.exposed_ns,
                 "copy_ns": whole.copy_ns,
                 "busy_ns": whole.busy_ns,

@@ -14,7 +14,7 @@ from . import side_by_side, verdict_tables
 from .chosen_steps import step_copies, step_kernels
 from .comparability import STEP, WallsOf, compare
 from .metrics import Metrics, metric_columns
-from .runs import RunSums, runs_of, sum_collectives
+from .runs import RunSums, runs_of
 from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
 
@@ -33,8 +33,7 @@ def tabulate(job: Job) -> dict[str, Cells]:
 
     comparison = compare(runs, steps_of, options)
     verdict = step_verdict(comparison, options)
-    collectives = {run.side: sum_collectives(run) for run in runs.all}
-    metrics = Metrics(runs, collectives, classes, comparison)
+    metrics = Metrics(runs, classes, comparison)
     declared = load_manifest(_RECIPE).metrics
     gates = parse_gates(options["gate"], declared)
     cells, (before, after) = comparison.cells, comparison.steps
@@ -52,10 +51,10 @@ def tabulate(job: Job) -> dict[str, Cells]:
         "metrics": metric_columns(metrics, declared),
         "gates": verdict_tables.gate_columns(metrics, gates, declared, verdict),
         "kernels": side_by_side.kernel_columns(runs, classes, comparison.unit, full, options),
-        "configs": side_by_side.config_columns(runs, options),
+        "configs": side_by_side.config_columns(runs),
         "memops": side_by_side.memop_columns(runs, copies),
         "apis": side_by_side.api_columns(runs),
         "phases": side_by_side.phase_columns(runs),
-        "collectives": side_by_side.collective_columns(runs, collectives),
+        "collectives": side_by_side.collective_columns(runs),
         "host": side_by_side.host_columns(runs, options),
     }

@@ -79,10 +79,6 @@ def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
         row["program_change_pct"] = 100 * (program1 - program0) / program0 if program0 else None
         if figure.interval is not None:
             row["low_pct"], row["high_pct"] = (100 * end for end in figure.interval)
-        if figure.difference is not None:
-            pairs["p50_ns"] = [
-                float(np.median(side.program_ns[side.kept])) for side in figure.chosen
-            ]
     for name, both in pairs.items():
         row |= {f"{side}_{name}": both and both[at] for at, side in enumerate(COMPARED)}
     return row

@@ -92,7 +92,7 @@ def gate_texts(word: str) -> tuple[str, ...]:
     lines = (line.partition("#")[0].strip() for line in content.splitlines())
     gates = tuple(line for line in lines if line)
     if not gates:
-        raise UsageError(f"{word}: holds no gate; write one a line, like gpu_time:+3%.")
+        raise UsageError(f"{word}: holds no gate; write one a line, like step_time:+3%.")
     return gates
 
 
@@ -141,7 +141,7 @@ def _parsed(text: str, metrics: Sequence[Metric]) -> Gate:
     match = _GATE.fullmatch(text)
     if match is None:
         raise UsageError(
-            f"gate '{text}' is not METRIC:+LIMIT, like gpu_time:+3%, idle_pct:+2pp, "
+            f"gate '{text}' is not METRIC:+LIMIT, like step_time:+3%, idle_pct:+2pp, "
             f"exposed_comm:+10ms or kernel(flash*):+2%. {_legal(metrics)}"
         )
     argument = match["argument"]

@@ -103,7 +103,7 @@ class Job:
         idle = {key: _idle_details(time_ns) for key, time_ns in idle_ns.items()}
         met = self.matched
         communication = {} if met is None else communication_details(met, walls, unread=unread)
-        sides = [side.wall_details(walls, unread=False) for side in self.sides.values()]
+        sides = [side.wall_details(walls, unread=unread) for side in self.sides.values()]
         return joined_details([idle, communication, *sides])
 
 

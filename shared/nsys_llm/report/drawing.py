@@ -1,10 +1,10 @@
-"""plotly and nbformat, imported while ranks are read: together they take 0.2 s and more."""
+"""nbformat, imported while ranks are read: it takes 0.1 s and more."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Thread
 from types import ModuleType
 from typing import Any, Final
@@ -27,24 +27,18 @@ def nbformat() -> Any:
 
 
 def import_meanwhile() -> Thread:
-    """Start to import what draws, in a thread that nobody needs to wait for.
+    """Start to import it, in a thread that nobody needs to wait for.
 
-    What is not installed is reported by whoever needs it.
+    If it is not installed, whoever needs it reports that.
     """
-    thread = Thread(target=_import_all, name="nsys-llm-drawing", daemon=True)
+    thread = Thread(target=_import, name="nsys-llm-drawing", daemon=True)
     thread.start()
     return thread
 
 
-def _import_all() -> None:
-    try:
-        from plotly.graph_objects import Bar, Figure
-
-        # The first figure imports what checks its properties.
-        Figure(data=[Bar(x=[0], y=[0])], layout={"xaxis": {"title": {"text": ""}}})
+def _import() -> None:
+    with suppress(ImportError, OSError):  # whoever needs it meets it again
         nbformat()
-    except (ImportError, OSError):
-        pass  # whoever needs it meets it again
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def write_notebook(folder: Path, report: Report, results: Results) -> None:
     """Write the notebook and the package that it needs.
 
     Raises:
-        ImportError: plotly or nbformat is not installed; nothing was written.
+        ImportError: nbformat is not installed; nothing was written.
     """
     notebook = build_notebook(report, results)
     nbformat = drawing.nbformat()
@@ -56,7 +56,7 @@ def build_notebook(report: Report, results: Results) -> Any:
     """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones.
 
     Raises:
-        ImportError: plotly or nbformat is not installed.
+        ImportError: nbformat is not installed.
     """
     # A link into what is folded would lead nowhere; the heading above it is there.
     links = {

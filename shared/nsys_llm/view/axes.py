@@ -32,6 +32,11 @@ _AXES: Final = {
 }
 
 
+def trace(kind: str, **properties: Any) -> Plot:
+    """Return what a figure shows in one look, as plotly's JSON."""
+    return {"type": kind, **properties}
+
+
 def pivot(
     frame: pd.DataFrame, rows: str, columns: str, value: str, *, in_order: bool = False
 ) -> pd.DataFrame:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from . import axes
 from .palette import DIVERGING, HEAT, NEUTRAL, color_map
@@ -39,7 +38,8 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     texts = axes.hovers(top, fields, [y, spec.get("label"), x.name, color])
     colors = color_map(list(dict.fromkeys(groups)), ordered=color in axes.RANK_COLUMNS)
     traces = [
-        go.Bar(
+        axes.trace(
+            "bar",
             orientation="h",
             name=axes.legend_name(group),
             showlegend=bool(color) and color != y,
@@ -114,7 +114,8 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         colors = {"colorscale": [list(stop) for stop in HEAT]}
     columns_n = len(wide.columns)
     labels = axes.axis_labels(names)
-    trace = go.Heatmap(
+    trace = axes.trace(
+        "heatmap",
         x=labels,
         y=axes.axis_labels(pd.Series(wide.index)),
         z=[numbers[row * columns_n : (row + 1) * columns_n] for row in range(len(wide))],
@@ -172,7 +173,8 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
 
 def _box(name: str, tint: str, percentiles: Sequence[float | None]) -> Any:
     low, q1, median, q3, high = percentiles
-    return go.Box(
+    return axes.trace(
+        "box",
         orientation="h",
         y=[name],
         lowerfence=[low],
@@ -208,7 +210,8 @@ def stack(
     labels, parts_n = axes.axis_labels(pd.Series(shown.index)), len(shown.columns)
     upright = len(labels) > MOST_LINES
     traces = [
-        go.Bar(
+        axes.trace(
+            "bar",
             name=axes.legend_name(part),
             marker={"color": tint, "line": {"width": 0}},
             **_placed(labels, values[index::parts_n], upright),

@@ -1,7 +1,8 @@
-"""Figures out of tables, built with plotly. `draw` finds a kind of chart by its name.
+"""Figures out of tables, as plotly's JSON. `draw` finds a kind of chart by its name.
 
 Each kind is a function of a table and the columns to draw, and returns the traces and the layout of
-a figure as `{"data": [...], "layout": {...}}`.
+a figure as `{"data": [...], "layout": {...}}`. plotly itself takes longer to import, and to check
+these, than a small run takes in all; tests have it check them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
@@ -21,7 +21,7 @@ from .text import format_value, shortened
 from .time_charts import lines, points, timeline
 
 
-def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> go.Figure:
+def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Return the figure of a table.
 
     Args:
@@ -63,7 +63,7 @@ _CHANGING: Final = ("xaxis", "yaxis", "height", "shapes", "annotations")
 
 def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
     # What a figure shows by a menu of its own has no place in this one.
-    drawn = [[data for data in plot["data"] if data.visible is not False] for plot in plots]
+    drawn = [[data for data in plot["data"] if data.get("visible") is not False] for plot in plots]
     traces = [trace for some in drawn for trace in some]
     owner = [index for index, some in enumerate(drawn) for _ in some]
     buttons = [
@@ -79,12 +79,12 @@ def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
         for index, choice in enumerate(choices)
     ]
     for index, trace in zip(owner, traces, strict=True):
-        trace.visible = index == 0
+        trace["visible"] = index == 0
     menu = {"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"}
     return {"data": traces, "layout": {**plots[0]["layout"], "updatemenus": [menu]}}
 
 
-def _finished(plot: Plot, spec: Mapping[str, Any]) -> go.Figure:
+def _finished(plot: Plot, spec: Mapping[str, Any]) -> Plot:
     common: Plot = {
         "title": {"text": escaped(spec["title"]), "x": 0, "xref": "paper", "font": {"size": 15}},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#222222"},
@@ -93,15 +93,8 @@ def _finished(plot: Plot, spec: Mapping[str, Any]) -> go.Figure:
         "margin": {"l": 10, "r": 20, "t": 60, "b": 50},
         "hoverlabel": {"align": "left", "namelength": -1},
         "legend": {"traceorder": "normal"},
-        # Plotly's default takes 7 kB a figure; viewers of any version know what it says. Without
-        # anything here it would be copied and checked first.
-        "template": {},
     }
-    if not any(
-        name in trace and trace[name] for trace in plot["data"] for name in ("x", "y", "ids")
-    ):
+    if not any(trace.get(name) for trace in plot["data"] for name in ("x", "y", "ids")):
         note = {"text": "no rows", "showarrow": False, "xref": "paper", "yref": "paper"}
         plot["layout"]["annotations"] = [{**note, "x": 0.5, "y": 0.5}]
-    figure = go.Figure(data=plot["data"], layout={**common, **plot["layout"]})
-    figure.layout.template = None
-    return figure
+    return {"data": plot["data"], "layout": {**common, **plot["layout"]}}

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Final
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from . import axes
 from .palette import color_map
@@ -155,7 +154,8 @@ class _Drawn:
         self, name: str, rows: list[int], marker: axes.Plot, shift: float = 0, **others: Any
     ) -> Any:
         """Return the bars of some rows as one trace, `shift` lanes below the middle of theirs."""
-        return go.Bar(
+        return axes.trace(
+            "bar",
             orientation="h",
             name=name,
             base=axes.at(rows, self.begin),
@@ -193,8 +193,14 @@ class _Drawn:
             if some:
                 style = {"color": _PATH_COLOR, "width": width}
                 traces.append(
-                    go.Scatter(
-                        mode="lines", name=name, line=style, hoverinfo="text", **line, **group
+                    axes.trace(
+                        "scatter",
+                        mode="lines",
+                        name=name,
+                        line=style,
+                        hoverinfo="text",
+                        **line,
+                        **group,
                     )
                 )
         return traces

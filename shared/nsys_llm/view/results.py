@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .choice import holding, ordered, require_column
+from .figures import draw
 from .tables import (
     Field,
     Html,
@@ -56,19 +57,22 @@ CONFIG: Final = {
 class Chart:
     """A figure. Viewers that know plotly draw it; others show the rows behind it."""
 
-    def __init__(self, figure: Any, fallback: Html) -> None:
-        self._figure = figure
+    def __init__(self, plot: dict[str, Any], fallback: Html) -> None:
+        #: The figure as plotly's JSON.
+        self.plot = plot
         self._fallback = fallback
 
-    @property
-    def plot(self) -> dict[str, Any]:
-        """The figure as plotly's JSON."""
-        plot: dict[str, Any] = self._figure.to_plotly_json()
-        return plot
-
     def figure(self) -> Any:
-        """Return the figure as a `plotly.graph_objects.Figure`, to be changed further."""
-        return self._figure
+        """Return the figure as a `plotly.graph_objects.Figure`, to be changed further.
+
+        Raises:
+            ImportError: plotly is not installed.
+        """
+        from plotly.graph_objects import Figure
+
+        figure = Figure(self.plot)
+        figure.layout.template = None  # plotly's own look
+        return figure
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return {
@@ -189,11 +193,8 @@ class Results:
                 (a column, of which one value at a time is shown), `x_title` and `y_title`.
 
         Raises:
-            ImportError: plotly is not installed.
             KeyError: There is no such table; which there are.
         """
-        from .figures import draw  # tables are read without plotly, too
-
         fields, frame = self.fields(name), self._drawn(name, spec)
         # Bars are drawn longest first.
         by = spec["x"] if spec["kind"] == "bars" else None

@@ -9,9 +9,18 @@ from functools import cached_property
 from typing import Any, Final
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from .axes import Plot, axis, axis_title, axis_values, escaped, hover_text, lane_axis, legend_name
+from .axes import (
+    Plot,
+    axis,
+    axis_title,
+    axis_values,
+    escaped,
+    hover_text,
+    lane_axis,
+    legend_name,
+    trace,
+)
 from .palette import color_map
 from .tables import Field
 from .text import format_ns, format_percent
@@ -104,7 +113,7 @@ def _classes(bars: Sequence[_Row], middles: Sequence[int]) -> list[Any]:
         opacity = _PALE if name in _NO_WORK else 1
         marker = {"color": colors[name], "opacity": opacity, "line": {"width": 0}}
         look = {"name": legend_name(name), "marker": marker, "hoverinfo": "skip"}
-        traces.append(go.Bar(orientation="h", base=base, x=x, y=y, width=width, **look))
+        traces.append(trace("bar", orientation="h", base=base, x=x, y=y, width=width, **look))
     return traces
 
 
@@ -114,7 +123,8 @@ def _over(bars: Sequence[_Row], middles: Sequence[int]) -> Any:
         None if pd.isna(bar.of_step) else [int(bar.of_step), int(bar.of_step) + bar.count - 1]
         for bar in bars
     ]
-    return go.Bar(
+    return trace(
+        "bar",
         orientation="h",
         base=[bar.x0 for bar in bars],
         x=[bar.x for bar in bars],

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from . import axes
 from .palette import NEUTRAL, color_map
@@ -38,7 +37,8 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     colors = color_map(list(by_name), ordered=series in axes.RANK_COLUMNS)
     shape = "hv" if spec.get("step") else "linear"
     traces = [
-        go.Scatter(
+        axes.trace(
+            "scatter",
             # One point makes no line.
             mode="lines" if len(rows) > 1 else "markers",
             name=axes.legend_name(name),
@@ -74,7 +74,8 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
         colors[""] = NEUTRAL
     by_name = {name: list[int]() for name in names} | axes.rows_by_group(groups)
     traces = [
-        go.Scatter(
+        axes.trace(
+            "scatter",
             mode="markers",
             name=axes.legend_name(name),
             showlegend=color is not None,
@@ -128,7 +129,8 @@ def timeline(
     colors = color_map(list(dict.fromkeys(groups)))
     texts = axes.hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
     traces = [
-        go.Bar(
+        axes.trace(
+            "bar",
             orientation="h",
             name=axes.legend_name(name),
             base=axes.at(rows, values, rows_n),

@@ -166,7 +166,7 @@ def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp
     assert parts["rank_device"].drop_duplicates().tolist() == names
     sections = load_manifest("idle_gaps").sections
     (spec,) = next(section.charts for section in sections if section.table == "idle_map")
-    plot = draw(parts, fields, spec).to_plotly_json()
+    plot = draw(parts, fields, spec)
     assert "updatemenus" not in plot["layout"]
     assert plot["data"][0]["y"] == names
 

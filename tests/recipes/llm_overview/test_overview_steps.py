@@ -158,3 +158,25 @@ def test_an_evaluation_and_a_pause_are_told_apart(tmp_path):
         "`eval_step` 8 of 610 us",
         "one pause of 7 ms in step 13",
     ]
+
+
+@pytest.mark.parametrize(
+    ("longest", "facts"),
+    [
+        (None, ["30 decode steps of 1.22 ms", "10 prefill of 4.02 ms"]),
+        # A decode step as long as a prefill: the longer ones have no phase of their own.
+        ("decode", ["29 steps of 1.22 ms", "11 of 4.02 ms with more in it"]),
+    ],
+)
+def test_longer_steps_of_a_phase_of_their_own_are_called_by_it(longest, facts, tmp_path):
+    trace, clock = TraceBuilder().process(pid=1, name="server"), 10_000
+    names = ["prefill", "decode", "decode", "decode"] * 10
+    for step, name in enumerate(names):
+        took_ns = 4_000_000 if name == "prefill" or (longest and step == 5) else 1_200_000
+        trace.nvtx(name, clock, clock + took_ns)
+        trace.kernel("gemm", start_ns=clock + 10_000, duration_ns=took_ns,
+                     launch=(clock + 1_000, clock + 5_000))  # fmt: skip
+        clock += took_ns + 20_000
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    only = ("--only", "nvtx_phase_attribution,step_budget")
+    assert screen(quick("llm_overview", path, *only)).facts.split(", ")[2:] == facts

@@ -25,11 +25,9 @@ TABLES = [table.file for table in load_manifest("tail_stats").writes]
 def rank(number, **cells):
     """Return a rank of four that meet 90 times, and wait 30 ms in all."""
     usual = {
-        "communicator": "0-3", "rank": number, "file": f"rank{number}", "device_id": 0,
-        "ranks_n": 4, "collectives_n": 90, "late_n": 10, "late_pct": 11.1, "unclear_n": 0,
-        "caused_wait_ns": 3 * MS, "caused_pct": 10.0,
-        "late_by_ns": MS, "suffered_wait_ns": 9 * MS, "suffered_profiler_ns": 0,
-        "wait_ns": 30 * MS, "span_ns": SPAN_NS, "residual_ns": 0,
+        "communicator": "0-3", "rank": number, "file": f"rank{number}",
+        "ranks_n": 4, "collectives_n": 90, "late_n": 10, "late_pct": 11.1,
+        "caused_wait_ns": 3 * MS, "suffered_wait_ns": 9 * MS, "wait_ns": 30 * MS,
     }  # fmt: skip
     return {**usual, **cells}
 
@@ -38,22 +36,13 @@ VERDICT = {
     "rank": 2, "device_id": 0, "peer_group": 0, "peers_n": 4, "verdict": "late",
     "more_pct": 0.0, "late_ns": 1e5, "chance": 0.0, "about_ns": 7 * MS,
 }  # fmt: skip
-LATE = {"caused_wait_ns": 24 * MS, "late_n": 80, "late_by_ns": 7 * MS, "suffered_wait_ns": MS}
+LATE = {"caused_wait_ns": 24 * MS, "late_n": 80, "suffered_wait_ns": MS}
 
 
 def sequence(**cells):
     usual = {
-        "communicator": "0-3", "operation": "all_reduce", "kernel": "nccl", "ranks_n": 4,
-        "collectives_n": 90, "class": "skew", "total_ns": 40 * MS, "wait_ns": 30 * MS,
-        "confidence": "high", "staged": False,
-    }  # fmt: skip
-    return {**usual, **cells}
-
-
-def device(number, **cells):
-    """Return a device of which half computes, a fifth communicates, and the rest is idle."""
-    usual = {
-        "rank": number, "file": f"rank{number}", "launches_n": 900, "total_ns": 50 * MS,
+        "communicator": "0-3", "operation": "all_reduce", "collectives_n": 90,
+        "total_ns": 40 * MS, "confidence": "high", "staged": False,
     }  # fmt: skip
     return {**usual, **cells}
 
@@ -72,15 +61,14 @@ def wall(number, waiting_ns=15 * MS):
     ]
 
 
-def tables(*ranks, sequences=None, coverage=(), devices=None, walls=None, rank_tails=()):
+def tables(*ranks, sequences=None, coverage=(), walls=None):
     members = {row["rank"] for row in ranks}
     rows = {
         "tails": [{"name": "gemm", "launches_n": 900}],
         "stragglers": ranks,
         "communicators": [sequence()] if sequences is None else sequences,
         "collective_coverage": coverage,
-        "tail_ranks": [device(number) for number in members] if devices is None else devices,
-        "rank_tails": rank_tails,
+        "tail_ranks": [{"rank": number} for number in members or {0}],
         "wall": [part for number in members for part in wall(number)] if walls is None else walls,
     }
     return {name: frame_of(name, rows.get(name, []), "tail_stats") for name in TABLES}
@@ -178,6 +166,6 @@ def test_kernels_without_a_partner_are_said_from_a_tenth_on(lost_n, ranks_n, is_
 
 
 def test_no_collectives_give_no_finding_and_no_word():
-    given = tables(sequences=[], devices=[device(0)], walls=wall(0))
+    given = tables(sequences=[], walls=wall(0))
     assert findings(given) == []
     assert answer(given).startswith("No compute kernel takes more than twice its median")

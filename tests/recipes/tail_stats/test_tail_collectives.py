@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results import plain, rows
+from results import rows
 from tail_ranks import ENDS, V, tail_tables, write_ranks
 from trace_builder import TraceBuilder
 
@@ -16,48 +16,21 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
         trace.kernel(V, start_ns=start, end_ns=end, device_id=device)
     trace.write_sqlite(tmp_path / "t.sqlite")
     tables = tail_tables(tmp_path / "t.sqlite", tmp_path / "o")
-    assert plain(tables["collectives"]) == {
-        "sequence_id": [0],
-        "communicator": ["0/0, 0/1, 0/2"],
-        "operation": ["all_reduce"],
-        "ordinal": [0],
-        "ranks_n": [3],
-        "overlap": [True],
-        "class": ["transfer"],  # 16 of 47
-        "first_start_ns": [10],
-        "last_start_ns": [20],
-        "first_end_ns": [29],
-        "last_end_ns": [32],
-        "total_ns": [20 + 15 + 12],
-        "wait_ns": [16],
-        "profiler_ns": [0],
-        "late_by_ns": [20 - 14],
-        "transfer_ns": [9],
-        "transfer_rank_ns": [27],
-        "end_skew_ns": [4],
-        "late_rank": [0],
-        "late_device_id": [2],
-        "late_start_ns": [20],
-    }
-    assert plain(tables["communicators"]) == {
-        "sequence_id": [0],
-        "communicator": ["0/0, 0/1, 0/2"],
-        "operation": ["all_reduce"],
-        "kernel": [V],
-        "ranks_n": [3],
-        "collectives_n": [1],
-        "overlap_n": [1],
-        "confidence": ["low"],
-        "class": ["transfer"],
-        "total_ns": [47],
-        "wait_ns": [16],
-        "wait_pct": [100 * 16 / 47],
-        "transfer_ns": [9],
-        "transfer_rank_ns": [27],
-        "end_skew_ns": [4],
-        "residual_ns": [0],
-        "staged": [False],
-    }
+    place, columns = (0, "0/0, 0/1, 0/2", "all_reduce"), "sequence_id communicator operation "
+    every = f"{columns} ordinal ranks_n overlap class first_start_ns last_start_ns first_end_ns"
+    assert rows(tables["collectives"], f"{every} last_end_ns") == [
+        (*place, 0, 3, True, "transfer", 10, 20, 29, 32)  # 16 of 47
+    ]
+    every = "total_ns wait_ns profiler_ns late_by_ns transfer_ns transfer_rank_ns end_skew_ns"
+    assert rows(tables["collectives"], f"{every} late_rank late_device_id late_start_ns") == [
+        (20 + 15 + 12, 16, 0, 20 - 14, 9, 27, 4, 0, 2, 20)
+    ]
+    every = f"{columns} kernel ranks_n collectives_n overlap_n confidence class"
+    assert rows(tables["communicators"], f"{every} residual_ns staged") == [
+        (*place, V, 3, 1, 1, "low", "transfer", 0, False)
+    ]
+    every = "total_ns wait_ns wait_pct transfer_ns transfer_rank_ns end_skew_ns"
+    assert rows(tables["communicators"], every) == [(47, 16, 100 * 16 / 47, 9, 27, 4)]
     columns = "device_id late_n unclear_n caused_wait_ns suffered_wait_ns"
     assert rows(tables["stragglers"], columns) == [
         (2, 0, 1, 16, 0),

@@ -38,9 +38,12 @@ def figures(tables):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("run", KNOWN)
-def test_the_known_figures_of_two_ranks_in_one_report_are_reproduced(run, traces, tmp_path):
-    tables = tables_of(tmp_path / "o", traces / "h100_mfu" / f"{run}.sqlite", recipe=RECIPE)
+@pytest.mark.parametrize("file", ["h100_mfu/{}.sqlite", "h100_mfu_ranks/{}"])
+def test_the_known_figures_of_two_ranks_are_reproduced(run, file, traces, tmp_path):
+    tables = tables_of(tmp_path / "o", traces / file.format(run), recipe=RECIPE)
     assert figures(tables) == KNOWN[run]
+    # In one report or in two of one session, whose clock they share.
+    assert rows(tables["rank_clocks"], "ahead_ns rate_ppm residual_ns") == [(0, 0.0, 0)] * 2
     (shown,) = rows(tables["communicators"], "operation overlap_n confidence communicator")
     assert shown == ("send_recv", KNOWN[run][0], "high", "0-1")
     # Two ranks that exchange data and launch the same kernels are no pipeline.
@@ -48,11 +51,3 @@ def test_the_known_figures_of_two_ranks_in_one_report_are_reproduced(run, traces
     # The late rank is not the one that spends more time in collectives.
     total_ns = tables["collective_coverage"].set_index("rank")["total_ns"]
     assert tables["stragglers"].iloc[0]["rank"] != total_ns.idxmax()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("run", KNOWN)
-def test_reports_of_one_session_share_a_clock_and_give_the_same(run, traces, tmp_path):
-    tables = tables_of(tmp_path / "o", traces / "h100_mfu_ranks" / run, recipe=RECIPE)
-    assert rows(tables["rank_clocks"], "ahead_ns rate_ppm residual_ns") == [(0, 0.0, 0)] * 2
-    assert figures(tables) == KNOWN[run]

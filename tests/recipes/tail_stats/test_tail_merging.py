@@ -101,17 +101,7 @@ def by_hand(ranks, most):
     ]
     modes = {key for key, values in groups.items() if has_second_mode(values, median[key])}
     # Two kinds of work stand after what is slow.
-    outliers.sort(
-        key=lambda launch: (
-            launch[1:3] in modes,
-            -launch[5],
-            -launch[4],
-            launch[0],
-            launch[1],
-            launch[2],
-            launch[3],
-        )
-    )
+    outliers.sort(key=lambda launch: (launch[1:3] in modes, -launch[5], -launch[4], *launch[:4]))
     return outliers[:most]
 
 

@@ -38,36 +38,21 @@ def two_ranks(tmp_path_factory):
     return tables(folder / "out", folder)
 
 
-def test_launches_are_kept_apart_by_configuration(two_ranks):
-    # Most time beyond the median first: thin 5, wide 0.5 (half dropped), other 0.
-    columns = "name config launches_n ranks_n total_ns"
-    assert rows(two_ranks["tails"], columns) == [
-        ("k", "1x1x1 / 32x1x1", 5, 2, 25),
-        ("k", "4x2x1 / 64x1x1 / 9 B", 2, 2, 81),
-        ("other", "1x1x1 / 32x1x1", 1, 1, 6),
+def test_statistics_of_a_configuration_are_over_all_ranks_and_those_of_numpy(two_ranks):
+    tails = two_ranks["tails"]
+    # Median 4: 5 beyond in the 9, 1 in the 5. Wide: median 40.5, half a nanosecond, dropped.
+    columns = "name config launches_n ranks_n total_ns excess_ns outliers_n outlier_excess_ns"
+    assert rows(tails, f"{columns} outlier") == [
+        ("k", "1x1x1 / 32x1x1", 5, 2, 25, 6, 1, 5, True),
+        ("k", "4x2x1 / 64x1x1 / 9 B", 2, 2, 81, 0, 0, 0, False),
+        ("other", "1x1x1 / 32x1x1", 1, 1, 6, 0, 0, 0, False),
     ]
-    assert two_ranks["tails"]["label"].tolist()[1] == "k [4x2x1 / 64x1x1 / 9 B]"
-
-
-def test_statistics_over_all_ranks_are_those_of_numpy(two_ranks):
+    assert tails["label"].tolist()[1] == "k [4x2x1 / 64x1x1 / 9 B]"
     columns = "mean_ns min_ns q1_ns p50_ns q3_ns p99_ns max_ns"
     expected = spread([4, 4, 9, 3, 5], [40, 41], [6], form=columns)
-    stats = plain(two_ranks["tails"][columns.split()])
-    assert stats == expected
-    # Of 112 ns.
-    assert two_ranks["tails"]["total_pct"].tolist() == [100 * n / 112 for n in (25, 81, 6)]
-
-
-def test_time_beyond_the_median_is_that_over_all_ranks(two_ranks):
-    # Median 4: 5 beyond in the 9, 1 in the 5. Wide: median 40.5, half a nanosecond, dropped.
-    columns = "excess_ns outliers_n outlier_excess_ns outlier"
-    assert rows(two_ranks["tails"], columns) == [
-        (6, 1, 5, True),
-        (0, 0, 0, False),
-        (0, 0, 0, False),
-    ]
-    ratios = plain(two_ranks["tails"][["max_p50", "p99_p50"]])
-    assert ratios["max_p50"] == [9 / 4, 41 / 40.5, 1.0]
+    assert plain(tails[columns.split()]) == expected
+    assert tails["total_pct"].tolist() == [100 * n / 112 for n in (25, 81, 6)]
+    assert tails["max_p50"].tolist() == [9 / 4, 41 / 40.5, 1.0]
 
 
 def test_a_rank_is_measured_by_the_median_of_all(two_ranks):
@@ -82,9 +67,6 @@ def test_a_rank_is_measured_by_the_median_of_all(two_ranks):
     ]
     # On rank 0 4, 4 and 9 follow each other from 100 ns on.
     assert rows(two_ranks["rank_tails"], "first_ns longest_start_ns")[0] == (4, 108)
-
-
-def test_ranks_are_summed(two_ranks):
     columns = "rank device_id launches_n launches_pct total_ns outliers_n outliers_pct excess_ns"
     assert rows(two_ranks["tail_ranks"], columns) == [
         (0, 0, 5, 100 * 5 / 8, 63, 1, 100.0, 5),
@@ -122,36 +104,27 @@ def test_flags_follow_their_definitions(tmp_path, slow_n, all_n, flags):
     assert rows(frames["tails"], "outlier systematic") == [flags]
 
 
-def test_a_flagged_kernel_below_one_percent_of_the_time_is_hidden(tmp_path):
-    builder = trace(4, 4, 9).kernel("big", start_ns=500, duration_ns=1_683)
-    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+@pytest.mark.parametrize(("other_ns", "hidden"), [(1_683, False), (1_684, True)])
+def test_a_flagged_kernel_below_one_percent_of_the_time_is_hidden(tmp_path, other_ns, hidden):
     # 17 of 1,700 ns are 1 %: not hidden; of 1,701 they are.
-    assert rows(frames["tails"], "name hidden") == [("k", False), ("big", False)]
-    builder = trace(4, 4, 9).kernel("big", start_ns=500, duration_ns=1_684)
-    frames = tables(tmp_path / "p", builder.write_sqlite(tmp_path / "u.sqlite"))
-    assert rows(frames["tails"], "name hidden") == [("k", True), ("big", False)]
+    builder = trace(4, 4, 9).kernel("big", start_ns=500, duration_ns=other_ns)
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(frames["tails"], "name hidden") == [("k", hidden), ("big", False)]
 
 
-def test_a_mix_of_shapes_is_seen_as_a_mix(tmp_path):
+@pytest.mark.parametrize(("wide_n", "mix"), [(5, True), (4, False)])
+def test_a_mix_of_shapes_is_seen_as_a_mix_where_each_has_enough_launches(tmp_path, wide_n, mix):
     builder = trace(*[4] * 6)
-    for index in range(5):
+    for index in range(wide_n):
         builder.kernel("k", start_ns=1_000 + 100 * index, duration_ns=40, **WIDE)
     builder.kernel("other", start_ns=9_000, duration_ns=7)
     tails = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
-    assert rows(tails, "launches_n max_p50 shape_mix") == [
-        (5, 1.0, True),
-        (6, 1.0, True),
-        (1, 1.0, False),
+    columns = "launches_n max_p50 shape_mix outlier"
+    assert rows(tails, columns) == [
+        (wide_n, 1.0, mix, False),
+        (6, 1.0, mix, False),
+        (1, 1.0, False, False),
     ]
-    assert not tails["outlier"].any()
-
-
-def test_few_launches_do_not_make_a_mix(tmp_path):
-    builder = trace(*[4] * 6)
-    for index in range(4):
-        builder.kernel("k", start_ns=1_000 + 100 * index, duration_ns=40, **WIDE)
-    tails = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
-    assert not tails["shape_mix"].any()
 
 
 def test_a_window_clips_the_time_and_counts_what_starts_in_it(tmp_path):
@@ -189,9 +162,3 @@ def test_a_report_without_kernels_in_the_window_gives_empty_tables(tmp_path):
     frames = tables(tmp_path / "o", path, options=["--filter-time", "5000/6000"])
     assert all(frames[name].empty for name in ("tails", "rank_tails", "outliers"))
     assert main([RECIPE, "--input", str(path), "--output", str(tmp_path / "p"), "--quiet"]) == 0
-
-
-def test_without_ranges_calls_and_copies_the_rest_is_told(tmp_path):
-    frames = tables(tmp_path / "o", trace(4, 4, 9).write_sqlite(tmp_path / "t.sqlite"))
-    columns = "duration_ns state range beside beside_pct likely_cause"
-    assert rows(frames["outliers"], columns) == [(9, "steady", None, None, 0.0, "ran alone")]

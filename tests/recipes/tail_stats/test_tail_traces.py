@@ -59,19 +59,3 @@ def test_every_statistic_is_that_of_numpy_on_the_raw_rows(analysed, name):
         assert row["excess_ns"] == int(beyond.sum())
         assert row["outliers_n"] == (values > 2 * median).sum()
         assert row["outlier_excess_ns"] == int(beyond[values > 2 * median].sum())
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", TRACES)
-def test_the_listed_outliers_are_those_of_all_launches(analysed, name):
-    tables, raw = analysed[name]
-    raw = raw.assign(p50=raw.groupby(["name", *CONFIG])["duration"].transform("median"))
-    outliers = raw[raw["duration"] > 2 * raw["p50"]]
-    outliers = outliers.assign(talks=outliers["name"].str.startswith("nccl"))
-    outliers = outliers.assign(excess=outliers["duration"] - outliers["p50"])
-    outliers = outliers.sort_values(
-        ["talks", "excess"], ascending=[True, False], kind="stable"
-    ).head(50)
-    listed = tables["outliers"]
-    assert listed["excess_ns"].tolist() == outliers["excess"].astype(int).tolist()
-    assert sorted(listed["start_ns"]) == sorted(outliers["start"])

@@ -18,7 +18,7 @@ def launch(trace, name, start_ns, duration_ns, **others):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def tables(tmp_path_factory):
     """Baseline: a 4 and 6 ns, b 3, old 5; input: a 5, 5, 5 and 7 ns, b 3, new 7."""
     folder = tmp_path_factory.mktemp("pair")
     before, after = TraceBuilder(), TraceBuilder()
@@ -33,15 +33,11 @@ def pair(tmp_path_factory):
     launch(after, "new", 60, 7, grid=(4, 1, 1))
     for start_ns in (70, 80, 90):
         after.memcpy("DtoD", start_ns=start_ns, duration_ns=3, size_bytes=100)
-    return (
+    return diff(
+        folder,
         before.write_sqlite(folder / "before.sqlite"),
         after.write_sqlite(folder / "after.sqlite"),
     )
-
-
-@pytest.fixture(scope="module")
-def tables(pair, tmp_path_factory):
-    return diff(tmp_path_factory.mktemp("diff"), *pair)
 
 
 EFFECTS = "change_ns count_effect_ns per_call_effect_ns"
@@ -50,33 +46,23 @@ EFFECTS = "change_ns count_effect_ns per_call_effect_ns"
 def test_kernels_split_into_more_calls_and_longer_ones(tables):
     # a: two more of 5 ns, and 22 - 20 ns longer; new and vanished are all count effect.
     names = f"name status baseline_launches_n input_launches_n {EFFECTS}"
-    assert rows(tables["kernels"], names) == [
-        ("a", "both", 2, 4, 12, 10, 2),
-        ("new", "new", 0, 1, 7, 7, 0),
-        ("old", "vanished", 1, 0, -5, -5, 0),
-        ("b", "both", 1, 1, 0, 0, 0),
+    assert rows(tables["kernels"], f"{names} baseline_total_ns input_total_ns change_pct") == [
+        ("a", "both", 2, 4, 12, 10, 2, 10, 22, 120.0),
+        ("new", "new", 0, 1, 7, 7, 0, 0, 7, None),
+        ("old", "vanished", 1, 0, -5, -5, 0, 5, 0, -100.0),
+        ("b", "both", 1, 1, 0, 0, 0, 3, 3, 0.0),
     ]
-    assert rows(tables["kernels"], "baseline_total_ns input_total_ns change_pct") == [
-        (10, 22, 120.0),
-        (0, 7, None),
-        (5, 0, -100.0),
-        (3, 3, 0.0),
-    ]
-
-
-def test_changed_configurations_are_told(tables):
+    # Too few launches tell nothing.
+    assert set(tables["kernels"]["verdict"]) == {"insufficient"}
+    assert tables["kernels"]["p_value"].isna().all()
     names = "name config status baseline_launches_n input_launches_n change_ns"
     assert rows(tables["configs"], names)[:2] == [
         ("a", "16x1x1 / 32x1x1 / 40 regs", "new", 0, 4, 22),
         ("a", "8x1x1 / 32x1x1 / 32 regs", "vanished", 2, 0, -10),
     ]
 
-    # Too few launches tell nothing.
-    assert set(tables["kernels"]["verdict"]) == {"insufficient"}
-    assert tables["kernels"]["p_value"].isna().all()
 
-
-def test_copies_and_calls_are_told_by_number_bytes_and_time(tables):
+def test_copies_calls_and_idle_time_are_told_and_metrics_are_those_of_the_tables(tables):
     # Two more of 2 ns, and 1 ns longer each.
     names = f"kind baseline_operations_n input_operations_n {EFFECTS}"
     assert rows(tables["memops"], names) == [("DtoD", 1, 3, 7, 4, 3)]
@@ -85,28 +71,18 @@ def test_copies_and_calls_are_told_by_number_bytes_and_time(tables):
         ("cudaLaunchKernel", "launch", 4, 6, 4, 4, 0),
         ("cudaMemcpyAsync", "memcpy", 1, 0, -2, -2, 0),
     ]
-
-
-def test_idle_time_is_told_by_cause_and_adds_up(tables):
     # Baseline: 14-20, 26-30, 33-40, 45-50 = 22 ns of 42; input: 5 + 5 + 5 + 3 + 7 + 3 + 7 + 7.
     runs = tables["runs"].set_index("run")
-    assert runs.loc[["baseline", "input"], "window_ns"].tolist() == [42, 83]
-    assert runs.loc[["baseline", "input"], "idle_ns"].tolist() == [22, 42]
+    assert runs[["window_ns", "idle_ns"]].to_numpy().tolist() == [[42, 22], [83, 42]]
     wall = tables["wall"]
     idle = wall[(wall["wall_class"] == "idle") & wall["detail"].notna()]
     assert idle.groupby("run")["time_ns"].sum().to_dict() == {"baseline": 22, "input": 42}
-
-
-def test_metrics_are_those_of_the_tables(tables):
     values = {row[0]: row[1:] for row in rows(tables["metrics"], "metric baseline input change")}
-    assert values["gpu_time"] == (18.0, 32.0, 14.0)
-    assert values["kernel_launches"] == (4.0, 6.0, 2.0)
-    assert values["idle_time"] == (22.0, 42.0, 20.0)
-    assert values["copy_time"] == (2.0, 9.0, 7.0)
-    assert values["copy_bytes"] == (100.0, 300.0, 200.0)
-    assert values["api_time"] == (10.0, 12.0, 2.0)
-    assert values["gpu_time_per_step"] == (None, None, None)
-    assert tables["metrics"].set_index("metric").loc["gpu_time_per_step", "comparable"] == False  # noqa: E712
+    assert values["window"] == (42.0, 83.0, 41.0)
+    assert values["idle_pct"][:2] == pytest.approx((100 * 22 / 42, 100 * 42 / 83))
+    assert values["exposed_comm"] == (0.0, 0.0, 0.0)
+    assert values["idle_time_per_step"] == (None, None, None)
+    assert not tables["metrics"].set_index("metric").loc["idle_time_per_step", "comparable"]
 
 
 def stepped(folder, **runs):
@@ -132,13 +108,10 @@ def test_steps_give_times_per_step_and_rank(tmp_path):
     assert steps[["baseline", "input", "status"]].tolist() == ["3 x step #", "4 x step #", "totals"]
     names = "name baseline_compared_ns input_compared_ns compared_change_ns"
     assert rows(frames["kernels"], names) == [("w", 0.0, 2.0, 2.0), ("k", 5.0, 5.0, 0.0)]
-    values = frames["metrics"].set_index("metric")["change"]
-    assert values["gpu_time_per_step"] == 2.0
-    assert values["kernel_launches_per_step"] == 0.25
     # Another number of steps: sums are not comparable, times per step are.
     comparable = frames["metrics"].set_index("metric")["comparable"]
-    assert comparable["gpu_time_per_step"]
-    assert not comparable["gpu_time"]
+    assert comparable["idle_time_per_step"]
+    assert not comparable["exposed_comm"]
     # Filters by step leave as many on each side.
     frames = diff(tmp_path, *paths, options=["--steps", "1:3"])
     names = "name baseline_total_ns input_total_ns compared_change_ns"

@@ -113,6 +113,7 @@ def results(folder, pair, *options, gates=GATES, code=0):
     said = compare(folder, *pair, "--gate", *gates, *options, code=code)
     table = said.tables["gates"]
     assert set(table["metric"][:1]) == {"step_time"}
+    assert table["told"][0].endswith(" steps)")  # "mean of 12 steps", slow ones too
     return table["result"].tolist(), table["reason"].dropna().tolist()
 
 

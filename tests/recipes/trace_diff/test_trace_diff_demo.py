@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from demo_truth import write_demo
 from finding_numbers import checked
-from quick_run import quick
 from results import analyse, read_frames, read_report
 
-from nsys_llm.reduced import job
 from nsys_llm.testing.trace_bulk import base_name
 
 RECIPE = "trace_diff"
@@ -70,28 +68,3 @@ def test_the_answer_says_first_that_the_batch_is_larger(demo, out):
     answer = report["answer"]
     assert answer.startswith("OTHER WORK: batch 1 -> 16; -92.7 % a token; a decode step 4.7")
     assert answer.splitlines()[0].endswith(" us a generated token")
-
-
-@pytest.mark.nightly
-def test_with_steps_that_tell_no_tokens_other_sizes_are_other_work(demo, words, tmp_path):
-    options = [*words, "--step", "engine_step"]
-    out = analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
-    report = checked(read_report(out)["report"])
-    answer = report["answer"]
-    assert answer.startswith("OTHER WORK: problem sizes changed: ")
-    # Tables are written all the same; only sentences of effect are withheld.
-    assert not [finding for finding in report["findings"] if finding["kind"] == "performance"]
-    assert demo.planted.longer_kernel not in answer
-
-
-@pytest.mark.nightly
-def test_collectives_are_matched_once_a_run(demo, monkeypatch):
-    match, calls = job.match_collectives, []
-
-    def counting(*words):
-        calls.append(words)
-        return match(*words)
-
-    monkeypatch.setattr(job, "match_collectives", counting)
-    quick(RECIPE, f"--baseline={demo.baseline[0].parent}", *demo.after)
-    assert len(calls) == 2

@@ -41,26 +41,22 @@ def sides(pair):
     return ["--baseline", pair[0], "--input", pair[1]]
 
 
-def test_a_change_of_just_the_limit_passes(tmp_path, pair):
-    code, verdict = run(tmp_path, *sides(pair), "--gate", "gpu_time:+3%", "kernel(k):+6ns")
+def test_a_change_of_just_the_limit_passes_and_a_larger_one_is_exit_1(tmp_path, pair, capsys):
+    code, verdict = run(tmp_path, *sides(pair), "--gate", "kernel(*):+3%", "kernel(k):+6ns")
     assert (code, verdict["verdict"], verdict["exit_code"]) == (0, "pass", 0)
     assert [gate["result"] for gate in verdict["gates"]] == ["pass", "pass"]
     assert verdict["gates"][0]["allowed"] == 6.0
-
-
-def test_a_larger_one_fails_with_exit_1_and_is_told(tmp_path, pair, capsys):
-    code, verdict = run(
-        tmp_path, *sides(pair), "--gate", "gpu_time:+2%", "--gate", "kernel_launches:+0%"
-    )
+    gates = "--gate", "kernel(*):+2%", "--gate", "kernel(*):+3%"
+    code, verdict = run(tmp_path, *sides(pair), *gates)
     assert (code, verdict["verdict"]) == (1, "fail")
     assert [gate["result"] for gate in verdict["gates"]] == ["fail", "pass"]
     shown = capsys.readouterr()
-    assert "error: gate failed: gpu_time:+2%: 200 ns -> 206 ns (+6 ns, +3.0 %)" in shown.err
+    assert "error: gate failed: kernel(*):+2%: 200 ns -> 206 ns (+6 ns, +3.0 %)" in shown.err
     assert "Gates: fail (exit 1), 1 fail, 1 pass" in shown.out
 
 
 def test_quiet_runs_print_what_did_not_pass_and_nothing_else(tmp_path, pair, capsys):
-    run(tmp_path, *sides(pair), "--quiet", "--gate", "gpu_time:+2%", "idle_pct:+2pp")
+    run(tmp_path, *sides(pair), "--quiet", "--gate", "kernel(*):+2%", "idle_pct:+2pp")
     shown = capsys.readouterr()
     assert shown.out == ""
     assert len(shown.err.splitlines()) == 1
@@ -68,7 +64,12 @@ def test_quiet_runs_print_what_did_not_pass_and_nothing_else(tmp_path, pair, cap
 
 def test_a_metric_that_cannot_be_computed_is_exit_3(tmp_path, pair):
     code, verdict = run(
-        tmp_path, *sides(pair), "--gate", "gpu_time:+2%", "gpu_time_per_step:+2%", "kernel(x*):+2%"
+        tmp_path,
+        *sides(pair),
+        "--gate",
+        "kernel(*):+2%",
+        "idle_time_per_step:+2%",
+        "kernel(x*):+2%",
     )
     assert (code, verdict["verdict"], verdict["exit_code"]) == (3, "not_comparable", 3)
     reasons = [gate["reason"] for gate in verdict["gates"]]
@@ -77,7 +78,7 @@ def test_a_metric_that_cannot_be_computed_is_exit_3(tmp_path, pair):
     assert reasons[2] == "no kernel is called 'x*' in what is compared"
 
 
-@pytest.mark.parametrize("gate", ["speed:+3%", "gpu_time:3%", "idle_pct:+3ms", "@/nowhere"])
+@pytest.mark.parametrize("gate", ["speed:+3%", "step_time:3%", "idle_pct:+3ms", "@/nowhere"])
 def test_a_gate_that_means_nothing_is_exit_2_and_nothing_is_read(tmp_path, gate, capsys):
     words = ["--baseline", tmp_path / "no", "--input", tmp_path / "no", "--gate", gate]
     try:
@@ -95,20 +96,6 @@ def test_without_gates_there_is_a_verdict_all_the_same(tmp_path, pair):
     assert set(verdict) == set(load_manifest("trace_diff").verdict)
 
 
-def test_the_same_report_on_both_sides_passes_every_gate(tmp_path, pair):
-    gates = [
-        f"{metric.name}:+0%"
-        for metric in load_manifest("trace_diff").metrics
-        if metric.argument is None and "step" not in metric.name
-        if metric.name != "inter_token_p99"  # of steps, too
-    ]
-    code, verdict = run(
-        tmp_path, "--baseline", pair[0], "--input", pair[0], "--gate", *gates, "kernel(*):+0%"
-    )
-    assert code == 0
-    assert {gate["result"] for gate in verdict["gates"]} == {"pass"}
-
-
 EMPTY = TraceBuilder().nvtx("nothing", start_ns=1, end_ns=2)
 
 
@@ -117,7 +104,7 @@ def test_an_empty_run_never_passes(tmp_path, pair, empty_side):
     empty = EMPTY.write_sqlite(tmp_path / "empty.sqlite")
     both = list(pair)
     both[empty_side] = empty
-    code, verdict = run(tmp_path, *sides(both), "--gate", "gpu_time:+1000%", "gpu_time:+10s")
+    code, verdict = run(tmp_path, *sides(both), "--gate", "kernel(*):+1000%", "kernel(*):+10s")
     assert code == 3
     assert {gate["result"] for gate in verdict["gates"]} == {"not_comparable"}
     assert "kernels" in [row["check"] for row in verdict["not_comparable"]]
@@ -128,21 +115,15 @@ def test_a_run_of_which_a_report_failed_never_passes(tmp_path, pair, allowed):
     broken = tmp_path / "rank1.sqlite"
     broken.write_bytes(b"no database")
     words = ["--baseline", pair[0], "--input", pair[0], broken, *allowed]
-    code, verdict = run(tmp_path, *words, "--gate", "gpu_time:+1000%")
+    code, verdict = run(tmp_path, *words, "--gate", "kernel(*):+1000%")
     assert code == 3
     assert verdict["gates"][0]["result"] == "not_comparable"
     assert "reports read" in verdict["gates"][0]["reason"]
 
 
-def test_absent_ranks_weigh_more_than_a_failed_gate(tmp_path, pair):
-    words = [*sides(pair), "--world-size", "2", "--gate", "gpu_time:+1%"]
-    code, verdict = run(tmp_path, *words)
-    assert (code, verdict["exit_code"]) == (3, 3)
-
-
 def test_another_gpu_is_not_comparable(tmp_path):
     paths = [report(tmp_path / f"{gpu}.sqlite", 100, 100, gpu_name=gpu) for gpu in ("H100", "H200")]
-    code, verdict = run(tmp_path, *sides(paths), "--gate", "gpu_time:+50%")
+    code, verdict = run(tmp_path, *sides(paths), "--gate", "kernel(*):+50%")
     assert code == 3
     assert [(row["check"], row["baseline"], row["input"]) for row in verdict["not_comparable"]] == [
         ("GPU", "H100", "H200")
@@ -154,7 +135,7 @@ def test_another_gpu_is_not_comparable(tmp_path):
 
 def test_sums_of_another_number_of_ranks_are_not_comparable_and_shares_are(tmp_path, pair):
     words = ["--baseline", pair[0], "--input", *pair]
-    code, verdict = run(tmp_path, *words, "--gate", "gpu_time:+500%", "kernel_per_call(k):+5%")
+    code, verdict = run(tmp_path, *words, "--gate", "kernel(*):+500%", "kernel_per_call(k):+5%")
     assert code == 3
     assert [gate["result"] for gate in verdict["gates"]] == ["not_comparable", "pass"]
     assert "ranks" in verdict["gates"][0]["reason"]
@@ -166,7 +147,7 @@ def test_further_runs_of_the_baseline_tell_its_noise(tmp_path, pair):
         report(tmp_path / "again.sqlite", 98, 98),
         report(tmp_path / "and_again.sqlite", 102, 102),
     ]
-    words = [*sides(pair), "--baselines", *repeats, "--gate", "gpu_time:+2%"]
+    words = [*sides(pair), "--baselines", *repeats, "--gate", "kernel(*):+2%"]
     code, verdict = run(tmp_path, *words)
     assert code == 0
     assert verdict["noise_runs"] == 2
@@ -177,7 +158,7 @@ def test_further_runs_of_the_baseline_tell_its_noise(tmp_path, pair):
         for name in ("metrics", "kernels", "runs")
     }
     metrics = tables["metrics"].set_index("metric")
-    assert metrics.loc["gpu_time", "noise"] == 8.0
+    assert metrics.loc["window", "noise"] == 4.0
     assert tables["kernels"]["noise_pct"].tolist() == [4.0]
     assert tables["runs"]["run"].tolist() == ["baseline", "input", "baseline-1", "baseline-2"]
 
@@ -220,19 +201,12 @@ def test_the_code_that_weighs_most_wins(before, results, after):
         assert gated(before, results, "probably") is ExitCode.GATE_FAILED
 
 
-def test_an_empty_or_partial_run_tells_no_noise(tmp_path, pair):
-    empty = EMPTY.write_sqlite(tmp_path / "empty.sqlite")
-    folder = tmp_path / "broken"
+def test_an_empty_a_partial_and_another_run_tell_no_noise(tmp_path, pair):
+    empty, folder = EMPTY.write_sqlite(tmp_path / "empty.sqlite"), tmp_path / "broken"
     folder.mkdir()
     report(folder / "rank0.sqlite", 900, 900)
     (folder / "rank1.sqlite").write_bytes(b"no database")
-    words = [*sides(pair), "--baselines", empty, folder, "--allow-missing-ranks"]
-    code, verdict = run(tmp_path, *words, "--gate", "gpu_time:+2%")
-    assert (code, verdict["noise_runs"], verdict["gates"][0]["noise"]) == (1, 0, None)
-
-
-def test_a_kernel_that_no_further_run_has_tells_no_noise(tmp_path, pair):
     other = report(tmp_path / "other.sqlite", 100, 100, name="other")
-    words = [*sides(pair), "--baselines", other, "--gate", "kernel(k):+2%"]
-    code, verdict = run(tmp_path, *words)
+    words = [*sides(pair), "--baselines", empty, folder, other, "--allow-missing-ranks"]
+    code, verdict = run(tmp_path, *words, "--gate", "kernel(k):+2%")
     assert (code, verdict["noise_runs"], verdict["gates"][0]["noise"]) == (1, 1, None)

@@ -1,19 +1,15 @@
-"""trace_diff on real traces: the survey's numbers, halves of one run, and modes."""
+"""trace_diff on real traces: the survey's numbers, and modes."""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
 
-import numpy as np
 import pandas as pd
 import pytest
 from finding_numbers import checked
 from results import analyse, read_frames, read_report, run, tables_of
 
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.recipes.trace_diff.tables.runs import kernel_side
-from nsys_llm.recipes.trace_diff.tables.side_by_side import compared
 from nsys_llm.run.cli import main
 
 pytestmark = pytest.mark.traces
@@ -225,45 +221,3 @@ def test_one_file_per_rank_gives_the_same_numbers(tables, traces, tmp_path):
         for frames in (apart, tables)
     )
     pd.testing.assert_frame_equal(here, there)
-
-
-# Random halves of one run
-
-ALPHA = 0.05
-_OPTIONS = {"alpha": ALPHA, "min_effect": 0.0}
-
-
-@pytest.fixture(scope="module")
-def durations(traces):
-    """Durations of every kernel of a real run, by a code of its name."""
-    file = f"file:{traces / 'h100_mfu' / 'before.sqlite'}?mode=ro"
-    with sqlite3.connect(file, uri=True) as database:
-        rows = database.execute(
-            'SELECT demangledName, "end" - start FROM CUPTI_ACTIVITY_KIND_KERNEL'
-        ).fetchall()
-    names, code = np.unique([name for name, _ in rows], return_inverse=True)
-    return names.size, code.astype(np.int64), np.array([ns for _, ns in rows], dtype=np.int64)
-
-
-def half(code, values, chosen, names_n):
-    counts = ValueCounts.from_values(code[chosen], values[chosen])
-    totals = np.bincount(code[chosen], weights=values[chosen], minlength=names_n)
-    return kernel_side(counts, totals.astype(np.int64))
-
-
-@pytest.mark.nightly
-def test_halves_of_one_run_are_called_different_no_more_often_than_stated(durations):
-    names_n, code, values = durations
-    rng = np.random.default_rng(7)
-    tries, below, known, called = 200, 0, 0, 0
-    for _ in range(tries):
-        chosen = rng.random(code.size) < 0.5
-        sides = half(code, values, chosen, names_n), half(code, values, ~chosen, names_n)
-        tests = compared(*sides, _OPTIONS)
-        below += int((tests["p_value"] < ALPHA).sum())
-        known += int((~np.isnan(tests["p_value"])).sum())
-        # Without any effect floor: by the adjusted p alone.
-        called += bool((tests["q_value"] < ALPHA).any())
-    # Three standard deviations of a binomial above the stated rate.
-    assert below / known <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / known)
-    assert called / tries <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / tries)

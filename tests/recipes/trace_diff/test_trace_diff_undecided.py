@@ -9,8 +9,6 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
 
-NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-
 
 def gated(folder, before, after, *gates, options=()):
     """Run gates on two reports; return exit code, results by gate, reasons by gate, answer."""
@@ -23,7 +21,7 @@ def gated(folder, before, after, *gates, options=()):
     return code, results, reasons, verdict["answer"]
 
 
-def run(path, lengths, *, name="k", api=True, phase=None, steps=None, outside=0, gap=1_000):
+def run(path, lengths, *, name="k", steps=None, outside=0):
     """Write kernels of these lengths; `steps`: each in a range of the name; before them `outside`.
 
     The kernels of `outside` are 1,000 ns long, and in no step.
@@ -32,14 +30,12 @@ def run(path, lengths, *, name="k", api=True, phase=None, steps=None, outside=0,
     at = 10_000
     for _ in range(outside):
         trace.kernel("load", start_ns=at, duration_ns=1_000, launch=(at - 50, at - 20))
-        at += 1_000 + gap
+        at += 2_000
     for index, length in enumerate(lengths):
-        launch = (at - 50, at - 20) if api else None
-        trace.kernel(name, start_ns=at, duration_ns=length, launch=launch)
-        for label in (phase, steps and f"{steps} {index}"):
-            if label:
-                trace.nvtx(label, start_ns=at - 60, end_ns=at - 10)
-        at += length + gap
+        trace.kernel(name, start_ns=at, duration_ns=length, launch=(at - 50, at - 20))
+        if steps:
+            trace.nvtx(f"{steps} {index}", start_ns=at - 60, end_ns=at - 10)
+        at += length + 1_000
     return trace.write_sqlite(path)
 
 
@@ -54,40 +50,14 @@ def test_kernels_in_whole_graphs_pass_no_gate_and_are_told(tmp_path):
             trace.kernel("k", start_ns=at + 400, duration_ns=50, launch=(at + 320, at + 330))
             at += 1_000
         paths.append(trace.write_sqlite(tmp_path / f"{side}.sqlite"))
-    unseen = ["gpu_time:+3%", "kernel(k):+3%", "kernel_launches:+3%", "exposed_comm:+1ms"]
+    unseen = ["kernel(*):+3%", "kernel(k):+3%", "exposed_comm:+1ms"]
     code, results, reasons, answer = gated(tmp_path, *paths, *unseen, "idle_pct:+2pp")
     assert code == 3
     assert {results[gate] for gate in unseen} == {"not_comparable"}
-    assert "--cuda-graph-trace=node" in reasons["gpu_time:+3%"]
+    assert "--cuda-graph-trace=node" in reasons["kernel(*):+3%"]
     assert results["idle_pct:+2pp"] == "pass"
     assert "(10 and 10 graphs were traced as a whole" in answer
     assert "busy for 1.5 us in the baseline and 3.5 us in the input" in answer
-
-
-def test_a_phase_that_a_side_does_not_have_passes_no_gate(tmp_path):
-    before = run(tmp_path / "before.sqlite", [100] * 9, phase="decode")
-    after = run(tmp_path / "after.sqlite", [300] * 9)
-    gates = ["phase(decode):+5%", "phase(prefill):+5%", "phase(no_api):+1ms"]
-    code, results, reasons, _ = gated(tmp_path, before, after, *gates)
-    assert (code, list(results.values())) == (3, ["not_comparable", "not_comparable", "pass"])
-    assert reasons["phase(decode):+5%"] == "there is no phase 'decode' in both runs"
-
-
-def test_times_of_calls_that_nobody_recorded_pass_no_gate(tmp_path):
-    before = run(tmp_path / "before.sqlite", [100] * 9)
-    after = run(tmp_path / "after.sqlite", [100] * 9, api=False)
-    code, results, reasons, _ = gated(tmp_path, before, after, "api_time:+3%", "sync_time:+1ms")
-    assert (code, set(results.values())) == (3, {"not_comparable"})
-    assert "--trace=cuda" in reasons["sync_time:+1ms"]
-
-
-def test_waiting_of_one_rank_alone_passes_no_gate(tmp_path):
-    before = run(tmp_path / "before.sqlite", [100] * 9, name=NCCL)
-    after = run(tmp_path / "after.sqlite", [300] * 9, name=NCCL)
-    gates = ["comm_wait:+1ms", "comm_transfer:+3%", "exposed_comm:+3%"]
-    code, results, reasons, _ = gated(tmp_path, before, after, *gates)
-    assert (code, list(results.values())) == (3, ["not_comparable", "not_comparable", "fail"])
-    assert "reports of all ranks" in reasons["comm_wait:+1ms"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +66,7 @@ def test_waiting_of_one_rank_alone_passes_no_gate(tmp_path):
 def test_steps_of_one_run_alone_pass_no_gate_on_steps(tmp_path, option, name):
     before = run(tmp_path / "before.sqlite", [100] * 9)
     after = run(tmp_path / "after.sqlite", [100] * 9, name="nothere", steps="nothere")
-    gate, options = "gpu_time_per_step:+3%", [option, name]
+    gate, options = "idle_time_per_step:+3%", [option, name]
     _, _, reasons, _ = gated(tmp_path, before, after, gate, options=options)
     assert reasons[gate] == "no step found in the baseline; give --step"
 
@@ -105,10 +75,10 @@ def test_less_of_the_same_work_in_as_long_a_window_passes_no_gate_on_sums(tmp_pa
     # A window of a given length: each call takes a quarter longer, so there are fewer of them.
     before = run(tmp_path / "before.sqlite", [1_000] * 50)
     after = run(tmp_path / "after.sqlite", [1_250] * 44)
-    gates = ["gpu_time:+12%", "kernel_per_call(k):+3%", "idle_pct:+2pp"]
+    gates = ["kernel(*):+12%", "kernel_per_call(k):+3%", "idle_pct:+2pp"]
     code, results, reasons, answer = gated(tmp_path, before, after, *gates)
     assert (code, list(results.values())) == (3, ["not_comparable", "fail", "pass"])
-    assert reasons["gpu_time:+12%"] == "sums over the runs are not comparable: kernels"
+    assert reasons["kernel(*):+12%"] == "sums over the runs are not comparable: kernels"
     assert "nearly all kernels launched 12.0 % less often, in proportion" in answer
 
 
@@ -117,12 +87,12 @@ def test_work_outside_of_steps_hides_no_slower_step(tmp_path):
     # 10 x 1,000 ns outside: 1,000 a step of 10, and 250 a step of 40, which would hide 500 more.
     before = run(tmp_path / "before.sqlite", [1_000] * 10, steps="step", outside=10)
     after = run(tmp_path / "after.sqlite", [1_500] * 40, steps="step", outside=10)
-    gates = ["gpu_time_per_step:+3%", "kernel(k):+3%", "idle_pct:+50pp"]
-    gates += ["kernel(load):+3%", "gpu_time:+3%"]
+    gates = ["kernel(*):+3%", "kernel(k):+3%", "idle_pct:+50pp"]
+    gates += ["kernel(load):+3%", "exposed_comm:+3%"]
     code, results, reasons, _ = gated(tmp_path, before, after, *gates)
     assert (code, list(results.values())[:3]) == (3, ["fail", "fail", "pass"])
     assert reasons["kernel(load):+3%"] == "no kernel is called 'load' in what is compared"
-    assert reasons["gpu_time:+3%"] == "sums over the runs are not comparable: steps, window"
+    assert reasons["exposed_comm:+3%"] == "sums over the runs are not comparable: steps, window"
 
 
 @pytest.mark.slow
@@ -140,6 +110,6 @@ def test_a_further_run_of_other_work_tells_no_noise_that_would_hide_a_change(tmp
     after = run(tmp_path / "after.sqlite", [2_000] * 10, steps="step")
     again = run(tmp_path / "again.sqlite", **repeat)
     options = ["--baselines", again]
-    gates = ["gpu_time:+3%", "gpu_time_per_step:+3%"]
+    gates = ["window:+3%", "kernel(*):+3%"]
     code, results, _, _ = gated(tmp_path, before, after, *gates, options=options)
     assert (code, set(results.values())) == (1, {"fail"})

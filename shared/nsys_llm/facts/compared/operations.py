@@ -130,38 +130,23 @@ _BLOCKS = "sync_memop"
 CopyKind = tuple[int, bool]
 
 
-@dataclass(frozen=True)
-class RankMoves:
-    """The copies and fills of a rank as `memop_table` has them; arrays of shape (moves,).
+def coded_moves(trace: RankTrace) -> tuple[tuple[CopyKind, ...], IntArray, tuple[IntArray, ...]]:
+    """Return the kinds of copies and fills that the filters leave, as `memop_table` has them.
 
-    Attributes:
-        kind: Position in `kinds`.
-        took_ns: How long each ran.
-        size_bytes: What it moved; 0 where that is not recorded.
+    Returns:
+        The kinds, of each copy its position among them, and how long it ran in ns and what it
+        moved in bytes (0 where that is not recorded), each of shape (moves,).
     """
-
-    kinds: tuple[CopyKind, ...]
-    kind: IntArray
-    took_ns: IntArray
-    size_bytes: IntArray
-
-    @classmethod
-    def of(cls, trace: RankTrace) -> RankMoves:
-        """Read the copies and fills that the filters leave."""
-        moves, calls = memop_table(trace), trace.tables.get("api_calls")
-        row, blocks = moves["launch_row"], np.zeros(len(moves), dtype=np.int64)
-        if calls is not None and len(calls):
-            ids, name = distinct_codes(calls["name_id"][np.maximum(row, 0)])
-            names = [text_of(key, trace.strings) for key in ids.tolist()]
-            of_name = np.array([classify_api(text) == _BLOCKS for text in names], dtype=np.int64)
-            blocks = np.where(row >= 0, of_name[name], 0) if names else blocks
-        codes, kind = distinct_codes(2 * moves["kind"] + blocks)
-        kinds = tuple((code >> 1, bool(code & 1)) for code in codes.tolist())
-        return cls(kinds, kind, moves["end_ns"] - moves["start_ns"], _sizes(moves["size_bytes"]))
-
-    def sums(self, work: IntArray) -> WorkSums:
-        """Return number, ns and bytes by the work of a step, shape (moves,), -1 for none."""
-        return WorkSums.counted(work, self.kind, len(self.kinds), (self.took_ns, self.size_bytes))
+    moves, calls = memop_table(trace), trace.tables.get("api_calls")
+    row, blocks = moves["launch_row"], np.zeros(len(moves), dtype=np.int64)
+    if calls is not None and len(calls):
+        ids, name = distinct_codes(calls["name_id"][np.maximum(row, 0)])
+        names = [text_of(key, trace.strings) for key in ids.tolist()]
+        of_name = np.array([classify_api(text) == _BLOCKS for text in names], dtype=np.int64)
+        blocks = np.where(row >= 0, of_name[name], 0) if names else blocks
+    codes, kind = distinct_codes(2 * moves["kind"] + blocks)
+    kinds = tuple((code >> 1, bool(code & 1)) for code in codes.tolist())
+    return kinds, kind, (moves["end_ns"] - moves["start_ns"], _sizes(moves["size_bytes"]))
 
 
 def move_sums(trace: RankTrace) -> ByKey:

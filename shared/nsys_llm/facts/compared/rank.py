@@ -33,14 +33,13 @@ class DeviceSums:
     """One device of one rank, or all devices of ranks together.
 
     Attributes:
-        exposed_ns: The part of it in which nothing but copies runs beside it.
+        exposed_ns: Communication beside which nothing but copies runs.
         idle_ns: Shape (causes,), idle time by cause (see `nsys_llm.taxonomy.idle_causes`), the
             profiler's share last; None where it is not known.
     """
 
     device_id: int
     window_ns: int
-    communication_ns: int
     exposed_ns: int
     copy_ns: int
     busy_ns: int
@@ -54,7 +53,6 @@ class DeviceSums:
         return cls(
             device_id=-1,
             window_ns=sum(item.window_ns for item in devices),
-            communication_ns=sum(item.communication_ns for item in devices),
             exposed_ns=sum(item.exposed_ns for item in devices),
             copy_ns=sum(item.copy_ns for item in devices),
             busy_ns=sum(item.busy_ns for item in devices),
@@ -72,11 +70,6 @@ class RankSums:
     """One rank.
 
     Attributes:
-        moves: Copies and fills by packed code (see `nsys_llm.taxonomy.cuda_codes.MoveKind`): those
-            that start in the window, ns in them inside of it, and bytes of the first as far as
-            sizes are recorded.
-        apis: CUDA API calls by function: how many, and ns, likewise.
-        phases: Operations and GPU time by phase.
         walls: Where the time of its full steps went.
         nameless: The same of graph replays or periods of kernels, where steps are ranges.
         whole: The same of the windows as a whole, where there are steps.
@@ -85,9 +78,6 @@ class RankSums:
         unrecorded_n: Launches whose work is not in the report.
     """
 
-    moves: ByKey
-    apis: ByKey
-    phases: ByKey
     devices: tuple[DeviceSums, ...]
     walls: StepWalls
     nameless: StepWalls | None
@@ -106,12 +96,20 @@ class ComparedFacts:
             window, and how often which duration.
         calls: How often a CUDA call that waits for nothing took how long.
         ranges: The same of an NVTX range without a CUDA call.
+        moves: Copies and fills by packed code (see `nsys_llm.taxonomy.cuda_codes.MoveKind`): those
+            that start in the window, ns in them inside of it, and bytes of the first as far as
+            sizes are recorded.
+        apis: CUDA API calls by function: how many, and ns, likewise.
+        phases: Operations and GPU time by phase.
     """
 
     ranks: Mapping[RankKey, RankSums] = field(default_factory=dict)
     kernels: ByKey = field(default_factory=ByKey)
     calls: ByKey = field(default_factory=ByKey)
     ranges: ByKey = field(default_factory=ByKey)
+    moves: ByKey = field(default_factory=ByKey)
+    apis: ByKey = field(default_factory=ByKey)
+    phases: ByKey = field(default_factory=ByKey)
 
 
 def of(view: RankView) -> ComparedFacts:
@@ -128,9 +126,6 @@ def of(view: RankView) -> ComparedFacts:
     rank_walls = RankWalls(view, launches)
     walls = rank_walls.of(view.steps)
     sums = RankSums(
-        moves=move_sums(trace),
-        apis=_apis(trace),
-        phases=ByKey.of(times.phases, {"ops_n": times.ops_n, "gpu_ns": times.gpu_ns}),
         devices=_devices(trace, launches, rank_walls.idle),
         walls=walls,
         nameless=_nameless(trace, rank_walls, view.steps),
@@ -139,8 +134,15 @@ def of(view: RankView) -> ComparedFacts:
         whole_graphs_n=len(trace.tables["graph_traces"]),
         unrecorded_n=len(view.unrecorded.lost),
     )
-    worked = ByKey(launches.keys, {"total_ns": total_ns}, counts)
-    return ComparedFacts({rank: sums}, worked, call_times(trace), range_times(trace))
+    return ComparedFacts(
+        ranks={rank: sums},
+        kernels=ByKey(launches.keys, {"total_ns": total_ns}, counts),
+        calls=call_times(trace),
+        ranges=range_times(trace),
+        moves=move_sums(trace),
+        apis=_apis(trace),
+        phases=ByKey.of(times.phases, {"ops_n": times.ops_n, "gpu_ns": times.gpu_ns}),
+    )
 
 
 def _nameless(trace: RankTrace, walls: RankWalls, steps: Steps | None) -> StepWalls | None:
@@ -166,7 +168,6 @@ def _devices(
         DeviceSums(
             device_id=overlap.device_id,
             window_ns=total_length_ns(device_windows(trace, overlap.device_id)[0]),
-            communication_ns=overlap.communication_ns,
             exposed_ns=overlap.parts.communication_only_ns + overlap.parts.communication_copy_ns,
             copy_ns=overlap.copy_ns,
             busy_ns=overlap.busy_ns,

@@ -19,8 +19,8 @@ from nsys_llm.facts.compared.operations import (
     CopyKind,
     Key,
     LaunchKeys,
-    RankMoves,
     WorkSums,
+    coded_moves,
 )
 from nsys_llm.facts.compared.step_works import Work, step_works
 from nsys_llm.facts.device.idle_split import situate, split_gaps
@@ -142,7 +142,7 @@ class RankWalls:
         self.names, self.layers = view.wall_layers
         self.host, self.devices = view.host, view.device_ops
         self.ranges = ThreadRanges(view.trace)
-        self.moves = RankMoves.of(view.trace)
+        self.moves = coded_moves(view.trace)
         self.idle: dict[int, IntArray] = {}
 
     def of(self, steps: Steps | None) -> StepWalls:
@@ -161,7 +161,7 @@ class RankWalls:
         kernels = self.trace.tables["kernels"]
         took_ns = kernels["end_ns"] - kernels["start_ns"]
         launched, copied = (_works_of(self.trace, chosen, of) for of in (("kernels",), MOVE_TABLES))
-        keys_n = len(self.launches.keys)
+        keys_n, (kinds, kind, moved) = len(self.launches.keys), self.moves
         return StepWalls(
             name=None if chosen.steps is None else chosen.steps.name,
             unit=WINDOW if chosen.steps is None else chosen.steps.unit,
@@ -173,8 +173,8 @@ class RankWalls:
             devices=tuple(devices),
             keys=self.launches.keys,
             launches=WorkSums.counted(launched, self.launches.key, keys_n, (took_ns,)),
-            copy_kinds=self.moves.kinds,
-            copies=self.moves.sums(copied),
+            copy_kinds=kinds,
+            copies=WorkSums.counted(copied, kind, len(kinds), moved),
         )
 
     def _idle(self, device: DeviceOps, spans: _Windows, *, whole: bool) -> IntArray:

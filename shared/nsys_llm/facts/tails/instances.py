@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.numeric.grouping import joined, positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.longest import longest_of_each
 from nsys_llm.trace.identity import RankKey
@@ -92,25 +93,23 @@ def merged_instances(parts: Sequence[Instances], codes: Sequence[IntArray]) -> I
     """Join the launches of distinct ranks and keep the longest of each configuration.
 
     Args:
+        parts: At least one.
         codes: For each part, what its keys are called now.
     """
     every = {rank for part in parts for rank in part.ranks}
     ranks = tuple(sorted(every, key=lambda rank: (rank.path, rank.global_pid)))
-    place = {rank: index for index, rank in enumerate(ranks)}
-    numbers: dict[str, list[IntArray]] = {name: [] for name in NUMBERS}
-    for part, code in zip(parts, codes, strict=True):
-        owners = np.array([place[rank] for rank in part.ranks], dtype=np.int64)
-        for name in NUMBERS:
-            values = part.numbers[name]
-            if len(part) and name in ("owner", "key"):
-                values = (owners if name == "owner" else code)[values]
-            numbers[name].append(values)
-    if not parts:
-        return Instances()
-    joined = Instances(
+    numbers = [
+        {
+            **part.numbers,
+            "owner": positions(part.ranks, ranks)[part.numbers["owner"]],
+            "key": code[part.numbers["key"]],
+        }
+        for part, code in zip(parts, codes, strict=True)
+    ]
+    together = Instances(
         max(part.most for part in parts),
         ranks,
-        {name: np.concatenate(values) for name, values in numbers.items()},
-        {name: np.concatenate([part.texts[name] for part in parts]) for name in TEXTS},
+        {name: joined([some[name] for some in numbers]) for name in NUMBERS},
+        {name: joined([part.texts[name] for part in parts]) for name in TEXTS},
     )
-    return joined.longest()
+    return together.longest()

@@ -88,8 +88,8 @@ class KernelTails:
     def merge(cls, parts: Sequence[KernelTails]) -> KernelTails:
         """Join facts of distinct ranks. Associative and commutative; the identity is empty."""
         parts = [part for part in parts if part.ranks]
-        if len(parts) == 1:
-            return parts[0]
+        if len(parts) < 2:
+            return parts[0] if parts else cls()
         durations, places = ByKey.placed([part.durations for part in parts])
         instances = merged_instances([part.instances for part in parts], places)
         return cls(merged([{}, *(part.ranks for part in parts)]), durations, instances)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -89,7 +90,14 @@ def _mapped(decoded: Decoder, batches: Sequence[IntArray]) -> Iterator[list[IntA
         yield from map(decoded, batches)
         return
     with ThreadPoolExecutor(_THREADS_N) as threads:
-        yield from threads.map(decoded, batches)
+        # As many as are decoded at a time, and one more each: what all threads made before it is
+        # put together would take as much room as the columns once more.
+        ahead = deque(threads.submit(decoded, pages) for pages in batches[: 2 * _THREADS_N])
+        for pages in batches[2 * _THREADS_N :]:
+            yield ahead.popleft().result()
+            ahead.append(threads.submit(decoded, pages))
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def _page_shape(path: Path) -> PageShape:
