@@ -121,7 +121,8 @@ class ClockWorld:
         ranks, parts = [], {}
         for rank in range(self.ranks_n):
             key = RankKey(f"/in/rank{rank}.sqlite", 1 << 24)
-            facts = _facts(f"node{rank}" if hosts is None else hosts[rank])
+            host = f"node{rank}" if hosts is None else hosts[rank]
+            facts = CaptureFacts(host=host, utc_epoch_ns=EPOCH_NS)
             ranks.append(Rank(key, rank, f"rank{rank}", "file_name", facts))
             parts[key] = tuple(
                 LaneRows(
@@ -160,20 +161,3 @@ def _seen(true_ns: np.ndarray, offset_ns: int, rates: Sequence[tuple[float, floa
     from_ns, ppm = np.array(rates).T
     spans = np.clip(true_ns[:, None] - from_ns, 0, np.append(np.diff(from_ns), np.inf))
     return true_ns + offset_ns + np.rint(spans @ (ppm * 1e-6)).astype(np.int64)
-
-
-def _facts(host: str) -> CaptureFacts:
-    return CaptureFacts(
-        host=host,
-        driver_version=None,
-        cuda_version=None,
-        gpus=(),
-        nsys_version=None,
-        schema_version=None,
-        utc_epoch_ns=EPOCH_NS,
-        system_clock_ns=None,
-        processes={},
-        rank_variables={},
-        mpi_ranks={},
-        graph_mode=None,
-    )

@@ -7,7 +7,6 @@ import ctypes
 import hashlib
 import io
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,15 +100,3 @@ def unprivileged() -> Iterator[None]:
     finally:
         sets[0].effective = before
         assert libc.capset(ctypes.byref(header), sets) == 0
-
-
-@contextlib.contextmanager
-def open_folder() -> Iterator[Path]:
-    """Make a folder that every user may write to, which pytest's own are not."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        folder.chmod(0o777)
-        yield folder
-        for path in folder.rglob("*"):
-            if path.is_dir():
-                path.chmod(0o755)

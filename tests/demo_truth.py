@@ -8,15 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from nsys_llm.testing import demo
-from nsys_llm.testing.demo import SLOWNESS, steps_of
+from nsys_llm.testing.demo import SLOWNESS
 from nsys_llm.testing.demo_workload import (
     BATCH_1,
     BATCH_16,
     JITTERY_KERNEL,
     Workload,
     forward,
-    has_late_sync,
-    has_sync_copy,
 )
 from nsys_llm.testing.trace_bulk import base_name
 
@@ -36,9 +34,6 @@ class Planted:
         added_attention: Attention kernels that only the later run has.
         device_copies: Device-to-device copies per rank, before and after.
         memsets: Fills per rank, before and after.
-        sync_memcpy_steps: Where a synchronous copy leaves the GPU idle.
-        late_sync_steps: Where a synchronization returns 0.9 ms after the GPU is done.
-        allocation_step: Where a cudaMalloc leaves the GPU idle.
     """
 
     slow_rank: int
@@ -52,10 +47,6 @@ class Planted:
     added_attention: frozenset[str]
     device_copies: tuple[int, int]
     memsets: tuple[int, int]
-    steps: int
-    sync_memcpy_steps: tuple[int, ...]
-    late_sync_steps: tuple[int, ...]
-    allocation_step: int
 
 
 @dataclass(frozen=True)
@@ -70,11 +61,10 @@ class PlantedDemo:
 def write_demo(folder: Path, *, scale: float = 1.0) -> PlantedDemo:
     """Write a demo set; see `nsys_llm.testing.demo.write_demo`."""
     written = demo.write_demo(folder, scale=scale)
-    return PlantedDemo(written.baseline, written.after, planted_in(scale))
+    return PlantedDemo(written.baseline, written.after, PLANTED)
 
 
-def planted_in(scale: float) -> Planted:
-    steps = steps_of(scale)
+def _planted() -> Planted:
     before, after = _kernel_names(BATCH_1), _kernel_names(BATCH_16)
     products = {name for name in before | after if name.startswith("nvjet")}
     return Planted(
@@ -89,13 +79,12 @@ def planted_in(scale: float) -> Planted:
         added_attention=frozenset(after - before - products),
         device_copies=(BATCH_1.device_copies[0], BATCH_16.device_copies[0]),
         memsets=(BATCH_1.memsets, BATCH_16.memsets),
-        steps=steps,
-        sync_memcpy_steps=tuple(step for step in range(steps) if has_sync_copy(step)),
-        late_sync_steps=tuple(step for step in range(steps) if has_late_sync(step)),
-        allocation_step=steps // 2,
     )
 
 
 def _kernel_names(workload: Workload) -> frozenset[str]:
     kinds = [kind for prefill in (True, False) for kind in forward(workload, prefill=prefill)]
     return frozenset(base_name(kind.name) for kind in kinds)
+
+
+PLANTED = _planted()

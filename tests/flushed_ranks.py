@@ -1,7 +1,5 @@
 """Two ranks that a profiler's flushes and their own hosts make late, planted to the nanosecond."""
 
-from __future__ import annotations
-
 import numpy as np
 from trace_builder import TraceBuilder
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -80,62 +81,54 @@ def order_1f1b(world: World, rank: int) -> list[tuple[str, int, int]]:
 def run(world: World) -> list[Ran]:
     """Run asynchronous sends and receives, a stream for each peer and direction."""
     rng = np.random.default_rng(world.seed)
-    stages, last = world.stages_n, world.stages_n * world.chunks_n - 1
-    pace = [dict(world.slow).get(rank, 1.0) for rank in range(stages)]
-    ran = [Ran() for _ in range(stages)]
-    free = [0.0] * stages
+    ran = [Ran() for _ in range(world.stages_n)]
+    free = [0.0] * world.stages_n
     streams: dict[tuple[int, object], float] = {}
     for step in range(world.steps_n):
         begun = [free_us + float(rng.uniform(0, 100)) for free_us in free]
         if step:
-            begun = [max(free) + float(rng.uniform(0, 100))] * stages
-        free = list(begun)
-        orders = [order_1f1b(world, rank) for rank in range(stages)]
-        place = [0] * stages
-        sent: dict[tuple[str, int, int], float] = {}
-        posted = list(begun)
-        while any(place[rank] < len(orders[rank]) for rank in range(stages)):
-            moved = False
-            for rank in range(stages):
-                while place[rank] < len(orders[rank]):
-                    kind, micro, chunk = orders[rank][place[rank]]
-                    virtual = chunk * stages + rank
-                    source = virtual - 1 if kind == "F" else virtual + 1
-                    key = (kind, micro, virtual)
-                    start = free[rank]
-                    if 0 <= source <= last:
-                        if key not in sent:
-                            break
-                        other = source % stages
-                        start = max(
-                            start,
-                            _transfer(
-                                ran,
-                                streams,
-                                rng,
-                                world,
-                                (step, *key),
-                                (other, sent.pop(key)),
-                                (rank, posted[rank]),
-                            ),
-                        )
-                    elif kind == "B" and source > last:
-                        pass
-                    start += dict(world.late).get(rank, 0.0)
-                    length = world.forward_us * pace[rank] / world.chunks_n
-                    length *= (2.0 if kind == "B" else 1.0) * max(
-                        0.2, 1 + world.jitter * rng.standard_normal()
-                    )
-                    posted[rank] = free[rank]
-                    free[rank] = start + length
-                    ran[rank].computes.append((round(1000 * start), round(1000 * free[rank]), kind))
-                    goal = virtual + 1 if kind == "F" else virtual - 1
-                    if 0 <= goal <= last:
-                        sent[kind, micro, goal] = free[rank]
-                    place[rank] += 1
-                    moved = True
-            assert moved, "deadlock"
+            begun = [max(free) + float(rng.uniform(0, 100))] * world.stages_n
+        free = begun
+        _run_step(world, step, ran, free, streams, rng)
     return ran
+
+
+def _run_step(world, step, ran, free, streams, rng):
+    """Run a step of all ranks; `free` is when each can begin, and then when it has ended."""
+    stages, last = world.stages_n, world.stages_n * world.chunks_n - 1
+    pace = [dict(world.slow).get(rank, 1.0) for rank in range(stages)]
+    orders = [order_1f1b(world, rank) for rank in range(stages)]
+    place, posted = [0] * stages, list(free)
+    sent: dict[tuple[str, int, int], float] = {}
+
+    def advance(rank: int) -> bool:
+        """Compute once more, if what it takes was sent."""
+        if place[rank] == len(orders[rank]):
+            return False
+        kind, micro, chunk = orders[rank][place[rank]]
+        virtual = chunk * stages + rank
+        source, goal = (virtual - 1, virtual + 1) if kind == "F" else (virtual + 1, virtual - 1)
+        key, start = (kind, micro, virtual), free[rank]
+        if 0 <= source <= last:
+            if key not in sent:
+                return False
+            sender, receiver = (source % stages, sent.pop(key)), (rank, posted[rank])
+            there = _transfer(ran, streams, rng, world, (step, *key), sender, receiver)
+            start = max(start, there)
+        start += dict(world.late).get(rank, 0.0)
+        length = world.forward_us * pace[rank] / world.chunks_n
+        length *= 2.0 if kind == "B" else 1.0
+        length *= max(0.2, 1 + world.jitter * rng.standard_normal())
+        posted[rank], free[rank] = free[rank], start + length
+        ran[rank].computes.append((round(1000 * start), round(1000 * free[rank]), kind))
+        if 0 <= goal <= last:
+            sent[kind, micro, goal] = free[rank]
+        place[rank] += 1
+        return True
+
+    while any(place[rank] < len(orders[rank]) for rank in range(stages)):
+        moved = [rank for rank in range(stages) for _ in iter(partial(advance, rank), False)]
+        assert moved, "deadlock"
 
 
 def _transfer(ran, streams, rng, world, key, sender, receiver):

@@ -1,7 +1,5 @@
 """Reports of a few ranks that meet in collectives, for tests of tail_stats."""
 
-from __future__ import annotations
-
 from results import tables_of
 from trace_builder import TraceBuilder
 

@@ -21,6 +21,7 @@ from nsys_llm.report.analysis import load_rules
 from nsys_llm.view.text import (
     format_bytes,
     format_count,
+    format_instant,
     format_ns,
     format_percent,
     format_value,
@@ -160,7 +161,7 @@ def false_numbers(
             for number in _numbers(clause, finding["evidence"]):
                 if number in _literals(finding["rule"]):
                     continue
-                whose = [c for c in finding["evidence"] if number in set(_forms(c["value"]))]
+                whose = [c for c in finding["evidence"] if number in set(forms(c["value"]))]
                 if not any(_is_theirs(cell, of, names, rows) for cell in whose):
                     yield f"{number} in {text!r}"
 
@@ -189,8 +190,12 @@ def _numbers(clause: str, evidence: Sequence[Mapping[str, Any]]) -> Iterator[str
             is_label = isinstance(value, str) and any(letter.isdigit() for letter in value)
             label = rf"(?<!\w){re.escape(value)}(?!\w)" if is_label else r"(?!)"
             plain = re.sub(label, "_", plain)
-    for match in _NUMBER.finditer(_NAMED.sub("_", plain)):
-        yield match[0].rstrip(",").lstrip("+-")
+    yield from numbers_in(_NAMED.sub("_", plain))
+
+
+def numbers_in(text: str) -> Iterator[str]:
+    """Yield the numbers of a text, without signs."""
+    yield from (match[0].rstrip(",").lstrip("+-") for match in _NUMBER.finditer(text))
 
 
 @cache
@@ -297,15 +302,15 @@ def _shows(name: str, value: Any) -> bool:
     return name in {form for text in shown for form in (text, quoted(text).strip("`"))}
 
 
-def _forms(value: Any) -> Iterator[str]:
+def forms(value: Any) -> Iterator[str]:
     """Yield the ways in which a sentence writes a number, or has those of a text."""
     if isinstance(value, str):
-        yield from (match[0].rstrip(",").lstrip("+-") for match in _NUMBER.finditer(value))
+        yield from numbers_in(value)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return
     value = abs(value)
     texts = [format_ns(value), format_bytes(value), format_percent(value), format_count(value)]
     texts += [f"{value:.1f}", f"{value:.2f}", f"{value:.2g}", f"{value:.3g}", f"{value:g}"]
-    texts += [format_value(value, "GB/s"), f"{value:,}"]
+    texts += [format_value(value, "GB/s"), format_instant(value), f"{value:,}"]
     for text in texts:
-        yield from (match[0].rstrip(",").lstrip("+-") for match in _NUMBER.finditer(text))
+        yield from numbers_in(text)

@@ -9,10 +9,9 @@ depends on the clock or on chance: the same calls make the same rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from trace_host import event_end_ns
-from trace_waits import WaitTraceBuilder
+from trace_host import HostTraceBuilder, event_end_ns
 
 from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.trace_schema import Cells
@@ -43,7 +42,7 @@ class Place(Queue, total=False):
     launch_name: str
 
 
-class TraceBuilder(WaitTraceBuilder):
+class TraceBuilder(HostTraceBuilder):
     """A report built event by event.
 
     Each event takes `start_ns` and either `duration_ns` or `end_ns`. `launch` is the (start, end)
@@ -59,40 +58,22 @@ class TraceBuilder(WaitTraceBuilder):
         duration_ns: int | None = None,
         end_ns: int | None = None,
         launch: Span | None = None,
-        launch_name: str = "cudaLaunchKernel_v7000",
-        grid: tuple[int, int, int] = (1, 1, 1),
-        block: tuple[int, int, int] = (32, 1, 1),
-        dynamic_shared_bytes: int = 0,
-        registers: int = 32,
         correlation_id: int | None = None,
         graph_node_id: int | None = None,
         mangled_name: str | None = None,
-        pid: int | None = None,
-        tid: int | None = None,
-        device_id: int = 0,
-        context_id: int = 1,
-        stream_id: int = 7,
+        **more: Any,
     ) -> TraceBuilder:
-        """Add a kernel by its demangled name; its base name is derived unless given."""
+        """Add a kernel by its demangled name, from which its base name is made; see `kernels`."""
         return self.kernels(
             [name],
             [0],
             start_ns=[start_ns],
             end_ns=[event_end_ns(start_ns, duration_ns, end_ns)],
             launch_ns=None if launch is None else ([launch[0]], [launch[1]]),
-            launch_name=launch_name,
-            grid=grid,
-            block=block,
-            dynamic_shared_bytes=dynamic_shared_bytes,
-            registers=registers,
             correlation_ids=None if correlation_id is None else [correlation_id],
             graph_node_ids=graph_node_id or 0,
             mangled_names=[mangled_name],
-            pid=pid,
-            tid=tid,
-            device_id=device_id,
-            context_id=context_id,
-            stream_id=stream_id,
+            **more,
         )
 
     def memcpy(
@@ -186,9 +167,6 @@ class TraceBuilder(WaitTraceBuilder):
             mode: `node` gives a kernel per node, all with the launch's correlation id. `graph`
                 gives one row for the whole graph, and none where the schema has no such table.
             graph_exec_id: Of the graph; its nodes are numbered from 1 below it.
-            launch_name: Of the API call.
-            tid: The launching thread.
-            queue: Process, device, context and stream.
         """
         pid = queue.get("pid")
         identity = self.reserve_correlation_ids(1, pid=pid)

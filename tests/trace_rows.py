@@ -79,6 +79,9 @@ class RowTraceBuilder(BulkTraceBuilder):
         write_parquet_tables(folder, self._schema, tables, omit=frozenset(self._dropped))
         return folder
 
+    def _rows_n(self, table: str) -> int:
+        return sum(count for count, _ in self._tables[table].chunks)
+
     def _correlation_id(self, wanted: int | None, pid: int | None) -> int:
         return int(self._correlation_ids(None if wanted is None else [wanted], 1, pid)[0])
 

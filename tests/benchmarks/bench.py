@@ -20,9 +20,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Final, NamedTuple
 
-from processes import Command, Run, Spread, in_turn, keep_in_memory
+from processes import Command, Run, in_turn, keep_in_memory
 from traces import MIXES, PLAIN
 
 HERE: Final = Path(__file__).parent
@@ -221,15 +222,15 @@ def _cost(runs: Sequence[Run]) -> list[str]:
     """Return wall and processor seconds and peak memory, medians, in a cell."""
     if not runs:
         return ["failed"]
-    wall, cpu, peak = (Spread.of(column).median for column in zip(*runs, strict=True))
+    wall, cpu, peak = map(median, zip(*runs, strict=True))
     return [f"{wall:.2f} s, {cpu:.2f} CPU s, {peak:,.0f} MB"]
 
 
 def _ratio(more: Sequence[Run], less: Sequence[Run], name: str) -> str:
     """Return how many times as much the ones take as the others, turn by turn."""
     pairs = zip(more, less, strict=True)
-    least, median, most = Spread.of([getattr(a, name) / getattr(b, name) for a, b in pairs])
-    return f"{median:.1f} x ({least:.1f}-{most:.1f})"
+    ratios = [getattr(a, name) / getattr(b, name) for a, b in pairs]
+    return f"{median(ratios):.1f} x ({min(ratios):.1f}-{max(ratios):.1f})"
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -20,18 +19,6 @@ class Run(NamedTuple):
     wall_s: float
     cpu_s: float
     peak_mb: float
-
-
-class Spread(NamedTuple):
-    """Least, median and most of some values."""
-
-    least: float
-    median: float
-    most: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        return cls(min(values), statistics.median(values), max(values))
 
 
 def run(command: Command, environment: Mapping[str, str], result: Path | None) -> Run | None:
@@ -72,10 +59,8 @@ def in_turn(
     """Run all commands, then all again, and so on, so that a slow minute falls on all of them.
 
     Args:
-        commands: By name.
-        environments: By name of a command.
+        commands: By name, as `environments`.
         results: Which folder a command makes, by its name; any that is there is removed.
-        runs_n: How often.
         warm_up: Whether there is a first run of each that does not count.
 
     Returns:

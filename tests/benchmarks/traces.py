@@ -116,13 +116,7 @@ def write_trace(path: Path, kernels_n: int, seed: int = 1, mix_name: str = PLAIN
 
 
 def _repeat(path: Path, times: int, steps: Mapping[str, int]) -> None:
-    """Append the events of an export to it until they are there so many times.
-
-    Args:
-        path: The export.
-        times: How often they shall be there.
-        steps: How much larger these columns are each time.
-    """
+    """Append the events of an export until they are there so many times, each columns in steps."""
     with closing(sqlite3.connect(path)) as database:
         for table in REPEATED:
             columns = [str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")]

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from command_line import open_folder, row, rows, run, snapshot, unprivileged
+from command_line import row, rows, run, snapshot, unprivileged
 from trace_builder import TraceBuilder
 
 
@@ -54,30 +54,30 @@ def test_none_of_the_reports_of_a_folder_is_refused(tmp_path, rank_set):
     assert_refused(tmp_path, f"{rank_set}:0", ":0")
 
 
-def test_a_file_without_read_permission_is_refused():
-    with open_folder() as folder:
-        path = report().write_sqlite(folder / "rank0.sqlite")
-        path.chmod(0)
-        with unprivileged():
-            ended = run("--input", path, "--output", folder / "out")
-        assert ended.code == 2
-        (line,) = ended.said
-        assert "rank0.sqlite: cannot be read (Permission denied)" in line
-        assert os.listdir(folder) == ["rank0.sqlite"]
+def test_a_file_without_read_permission_is_refused(tmp_path):
+    path = report().write_sqlite(tmp_path / "rank0.sqlite")
+    path.chmod(0)
+    with unprivileged():
+        ended = run("--input", path, "--output", tmp_path / "out")
+    assert ended.code == 2
+    (line,) = ended.said
+    assert "rank0.sqlite: cannot be read (Permission denied)" in line
+    assert os.listdir(tmp_path) == ["rank0.sqlite"]
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o444])
 @pytest.mark.parametrize("entry", [".", "rank0.sqlite"])
-def test_a_folder_that_may_not_be_entered_is_refused(mode, entry):
-    with open_folder() as folder:
-        (folder / "ranks").mkdir()
-        report().write_sqlite(folder / "ranks" / "rank0.sqlite")
-        (folder / "ranks").chmod(mode)
-        with unprivileged():
-            ended = run("--input", folder / "ranks" / entry, "--output", folder / "out")
-        assert ended.code == 2
-        assert len(ended.said) == len(ended.errors) == 1, ended.said
-        assert os.listdir(folder) == ["ranks"]
+def test_a_folder_that_may_not_be_entered_is_refused(tmp_path, mode, entry):
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    report().write_sqlite(ranks / "rank0.sqlite")
+    ranks.chmod(mode)
+    with unprivileged():
+        ended = run("--input", ranks / entry, "--output", tmp_path / "out")
+    ranks.chmod(0o755)
+    assert ended.code == 2
+    assert len(ended.said) == len(ended.errors) == 1, ended.said
+    assert os.listdir(tmp_path) == ["ranks"]
 
 
 def three_good_and_one_broken(folder: Path) -> Path:

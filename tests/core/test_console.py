@@ -1,7 +1,5 @@
 """Lines and progress, which is a line now and then; with --quiet nothing."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -31,13 +29,10 @@ def test_lines_say_how_serious_they_are_and_go_to_standard_error(capsys):
         "warning: rank 1 is absent",
         "error: a.sqlite: not a report",
     ]
-
-
-def test_a_quiet_console_prints_errors_only(capsys):
-    console = Console(quiet=True)
-    console.note("a")
-    console.warn("b")
-    console.error("c")
+    quiet = Console(quiet=True)
+    quiet.note("a")
+    quiet.warn("b")
+    quiet.error("c")
     assert capsys.readouterr().err == "error: c\n"
 
 

@@ -1,7 +1,5 @@
 """What crosses a process border comes back as it was sent."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """The packages that a Python lacks are named all together, with one command."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 

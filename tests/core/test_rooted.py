@@ -1,7 +1,5 @@
 """What lies outside of a folder is not opened, whatever names and links say, and at any moment."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import PurePath

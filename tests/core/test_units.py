@@ -1,7 +1,5 @@
 """Times that people type, and times and sizes shown to them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

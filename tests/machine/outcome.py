@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trace_waits import WaitKind
+from trace_host import WaitKind
 
 from machine.program import Program, Work
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 from trace_builder import Place, TraceBuilder
-from trace_waits import NOT_APPLICABLE
+from trace_host import NOT_APPLICABLE
 
 from machine.outcome import Activity, Operation, Outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trace_waits import WaitKind
+from trace_host import WaitKind
 
 from machine.outcome import Activity, Operation
 from machine.outcome import Range as NvtxRange

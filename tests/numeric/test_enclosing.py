@@ -1,7 +1,5 @@
 """The innermost open interval, against looking at all of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

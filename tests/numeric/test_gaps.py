@@ -1,10 +1,9 @@
 """Gaps between operations: by hand, and against a bitmap."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,16 +24,18 @@ def gaps_of(spans, windows):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def test_of_operations_that_end_together_the_one_begun_first_is_before_the_gap():
-    assert gaps_of([(0, 4), (2, 4), (6, 7)], [(0, 7)]) == [(4, 6, 0, 2)]
-
-
-def test_an_operation_of_no_length_splits_a_gap():
-    assert gaps_of([(0, 2), (5, 5), (9, 10)], [(0, 10)]) == [(2, 5, 0, 1), (5, 9, 1, 2)]
-
-
-def test_edges_of_a_window_are_gaps_too():
-    assert gaps_of([(3, 5)], [(0, 9)]) == [(0, 3, -1, 0), (5, 9, 0, -1)]
+@pytest.mark.parametrize(
+    ("spans", "windows", "gaps"),
+    [
+        # Of operations that end together, the one that began first is before the gap.
+        ([(0, 4), (2, 4), (6, 7)], [(0, 7)], [(4, 6, 0, 2)]),
+        # One of no length splits a gap; edges of a window are gaps, too.
+        ([(0, 2), (5, 5), (9, 10)], [(0, 10)], [(2, 5, 0, 1), (5, 9, 1, 2)]),
+        ([(3, 5)], [(0, 9)], [(0, 3, -1, 0), (5, 9, 0, -1)]),
+    ],
+)
+def test_gaps_by_hand(spans, windows, gaps):
+    assert gaps_of(spans, windows) == gaps
 
 
 def test_a_gap_in_two_windows_is_two_gaps_with_one_begin():
@@ -73,11 +74,8 @@ def ordered(starts, *ties):
     return None if order is None else order.tolist()
 
 
-def test_equal_starts_are_ordered_by_what_breaks_ties():
+def test_starts_are_ordered_with_what_breaks_ties_and_stay_where_they_are_in_order():
     assert ordered(ns(4, 1, 4, 4), ns(2, 0, 1, 1), ns(0, 0, 5, 3)) == [1, 3, 2, 0]
-
-
-def test_starts_in_order_stay_where_they_are():
     assert ordered(ns(1, 2, 5)) is None
     assert ordered(ns(1, 2, 2, 5), ns(0, 1, 1, 0)) == [0, 1, 2, 3]
 

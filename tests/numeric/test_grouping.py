@@ -1,7 +1,5 @@
 """Codes for distinct values: dense and sparse ids give the same as numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,13 +51,6 @@ def test_sums_by_code_are_exact_where_doubles_would_round():
     # 2^53 + 1 is no double; code 1 has no values.
     sums = summed(np.array([2, 0, 2]), np.array([2**53, 4, 1]), 3)
     assert sums.tolist() == [4, 0, 2**53 + 1]
-
-
-def test_no_values_have_no_codes_and_empty_sums():
-    nothing = np.empty(0, dtype=np.int64)
-    assert distinct(nothing).tolist() == []
-    assert [part.tolist() for part in distinct_codes(nothing)] == [[], []]
-    assert summed(nothing, nothing, 2).tolist() == [0, 0]
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.just(7), st.integers(0, 3)), min_size=1))

@@ -1,7 +1,5 @@
 """Busiest windows, where the longest row of a group lies, and names without versions."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

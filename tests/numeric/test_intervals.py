@@ -1,29 +1,29 @@
 """Interval arithmetic against a bitmap that a reader can check, and the invariants of sums."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from unittest import mock
 
 import numpy as np
 import pytest
+from effort import over_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.exclusive import exclusive_ns
 from nsys_llm.numeric.intervals import (
+    bin_edges,
     bounds,
     clip_to_windows,
     clipped_lengths,
     covered_ns,
     intersect_intervals,
     merged_unions,
+    nesting_lanes,
+    span_quarters,
     starts_inside,
     subtract_intervals,
     total_length_ns,
-    union_before_ns,
     union_intervals,
-    union_length_ns,
 )
 
 END = 40  # the bitmaps reach from 0 to here
@@ -55,16 +55,6 @@ def exclusive(pairs):
     return exclusive_ns(starts, ends, np.arange(len(pairs))).tolist()
 
 
-@given(intervals, st.lists(st.integers(-3, END + 3), max_size=5), st.integers(1, 3))
-def test_blocks_of_a_union_add_up_to_what_a_bitmap_covers(pairs, instants, block):
-    covered = (bitmap(pairs) > 0).astype(int)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nsys_llm.numeric.blocks._SMALL_BLOCK", block)
-        assert union_length_ns(*columns(pairs)) == covered.sum()
-        before = union_before_ns(np.array(instants, dtype=np.int64), *columns(pairs))
-    assert before.tolist() == [covered[: max(at, 0)].sum() for at in instants]
-
-
 @given(st.lists(intervals, max_size=4))
 def test_merged_unions_are_the_union_of_all(sets):
     merged = merged_unions([union_of(pairs) for pairs in sets])
@@ -86,14 +76,6 @@ def test_exclusive_shares_do_not_depend_on_how_many_are_looked_at_at_once(pairs,
     with mock.patch("nsys_llm.numeric.exclusive._BLOCK", size):
         in_blocks = exclusive(pairs)
     assert in_blocks == exclusive(pairs)
-
-
-@given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
-def test_the_union_knows_neither_row_order_nor_the_origin_of_time(pairs, random, shift):
-    union = union_of(pairs)
-    random.shuffle(pairs)
-    starts, ends = columns(pairs)
-    assert np.array_equal(union_intervals(starts + shift, ends + shift), union + shift)
 
 
 @given(intervals, intervals)
@@ -160,32 +142,63 @@ def test_exclusive_shares_follow_the_rule_segment_by_segment(pairs):
     assert exclusive(pairs) == expected
 
 
-@given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
-def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, random, shift):
-    rows = list(range(len(pairs)))
-    random.shuffle(rows)
-    starts, ends = columns([pairs[row] for row in rows])
-    shares = exclusive_ns(starts + shift, ends + shift, np.array(rows, dtype=np.int64))
-    assert int(shares.sum()) == total_length_ns(union_of(pairs))
-    assert (shares >= 0).all()
-    assert (shares <= ends - starts).all()
-    plain = exclusive(pairs)
-    assert shares.tolist() == [plain[row] for row in rows]
-
-
-def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monkeypatch):
-    random = np.random.default_rng(0)
-    starts = random.integers(0, 500, 50)
-    ends = starts + random.integers(0, 60, 50)
-    windows = union_of([(start, start + 9) for start in range(0, 600, 13)])
-    whole = clipped_lengths(starts, ends, windows)
-    assert len(windows) == 47
-    monkeypatch.setattr("nsys_llm.numeric.intervals._FEW", 3)
-    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
-    monkeypatch.setattr("nsys_llm.numeric.blocks._SMALL_BLOCK", 7)
-    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
-
-
 def test_bounds_are_the_first_begin_and_the_last_end():
     assert bounds(np.array([[3, 5], [9, 12]])) == (3, 12)
     assert bounds(np.empty((0, 2), dtype=np.int64)) == (None, None)
+
+
+def _overlap_in_part(left, right):
+    (start, end), (low, high) = sorted((left, right), key=lambda span: (span[0], -span[1]))
+    return start < low < end < high
+
+
+@over_seeds(range(200))
+def test_no_two_of_one_lane_overlap_in_part(seed):
+    rng = np.random.default_rng(seed)
+    start_ns = rng.integers(0, 30, rng.integers(0, 14))
+    end_ns = start_ns + rng.integers(0, 12, start_ns.size)
+    lane = nesting_lanes(start_ns, end_ns)
+    spans = list(zip(start_ns.tolist(), end_ns.tolist(), strict=True))
+    for left, span in enumerate(spans):
+        for right in range(left):
+            assert lane[left] != lane[right] or not _overlap_in_part(span, spans[right])
+    alone = not any(
+        _overlap_in_part(span, other) for at, span in enumerate(spans) for other in spans[:at]
+    )
+    assert alone == (lane.max(initial=0) == 0)
+    assert set(lane.tolist()) == set(range(int(lane.max(initial=-1)) + 1))
+
+
+def test_a_chain_of_kernels_that_each_begin_early_needs_two_lanes():
+    start_ns = np.arange(100) * 10
+    assert nesting_lanes(start_ns, start_ns + 12).tolist() == [0, 1] * 50
+
+
+def array(values):
+    return np.array(values, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "most", "edges"),
+    [
+        (10, 20, 2, [10, 15, 20]),
+        (10, 17, 3, [10, 12, 14, 17]),  # 7 = 2 + 2 + 3
+        (10, 12, 5, [10, 11, 12]),  # no part is empty
+        (10, 10, 5, [10, 10]),
+        (10, 5, 5, [10, 10]),
+    ],
+)
+def test_a_span_is_cut_into_parts_that_differ_by_one_ns_at_most(start, end, most, edges):
+    assert bin_edges(start, end, most).tolist() == edges
+
+
+def test_the_longest_capture_is_cut_without_an_overflow():
+    edges = bin_edges(-(1 << 53), 1 << 53, 200)
+    assert (edges[0], edges[-1], len(edges)) == (-(1 << 53), 1 << 53, 201)
+    assert set(np.diff(edges).tolist()) == {(1 << 54) // 200, (1 << 54) // 200 + 1}
+
+
+def test_quarters_end_at_the_end_of_the_span():
+    assert span_quarters(10, 18).tolist() == [12, 14, 16, 18]
+    # A span too short for four parts is taken as 4 ns.
+    assert span_quarters(10, 10).tolist() == [11, 12, 13, 14]

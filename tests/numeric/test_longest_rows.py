@@ -1,7 +1,5 @@
 """The longest of each group, against sorting everything."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

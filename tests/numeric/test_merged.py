@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.by_key import ByKey
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.stacking import merged
+from nsys_llm.numeric.distributions import Spread, ValueCounts, interpolate
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.stacking import merged, stacked
 
 
 @dataclass(frozen=True)
@@ -93,3 +94,37 @@ def test_parts_merge_to_the_same_in_any_order_and_grouping(ranks, random):
 def test_two_parts_of_one_rank_are_refused():
     with pytest.raises(TypeError, match="two parts have the same str"):
         merged([one_rank(1, "", []), one_rank(1, "", [])])
+
+
+@dataclass(frozen=True)
+class Times:
+    total_ns: IntArray
+
+
+@dataclass(frozen=True)
+class Rows:
+    names: tuple[str, ...]
+    times: Times
+    spread: Spread
+
+
+def rows(*values):
+    """Return a row for each value, which is its time and all that it counts."""
+    counts = ValueCounts.from_values(np.arange(len(values)), np.array(values, dtype=np.int64))
+    total_ns = np.array(values, dtype=np.int64)
+    return Rows(tuple(map(str, values)), Times(total_ns), counts.spread(len(values)))
+
+
+def test_every_field_is_that_of_all_rows_at_once():
+    both, once = stacked(Rows, [rows(3, 5), rows(), rows(7)]), rows(3, 5, 7)
+    assert both.names == once.names
+    assert both.times.total_ns.tolist() == once.times.total_ns.tolist()
+    for name in ("n", "total", "squares", "minimum", "maximum"):
+        assert list(getattr(both.spread.moments, name)) == list(getattr(once.spread.moments, name))
+    assert both.spread.order.low.tolist() == once.spread.order.low.tolist()
+
+
+def test_no_parts_have_no_rows():
+    nothing = stacked(Rows, [])
+    assert (nothing.names, nothing.times.total_ns.size) == ((), 0)
+    assert interpolate(nothing.spread.order).shape == (0, 6)

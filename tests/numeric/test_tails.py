@@ -1,7 +1,5 @@
 """Time beyond medians, outliers and modes, against arithmetic done by hand or numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Memory in use, by hand and against a dictionary that is walked event by event."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """When a series costs time: each kind by hand, and steady series that say nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -39,7 +37,7 @@ AT = np.arange(40)
         (np.where(np.isin(AT, (3, 17, 21, 30)), 1.0, 0), "times", 3, 30),
         (np.where(AT % 10 == 9, 1.0, 0), "every", 9, 39),
         # Events that lie close together are no level.
-        (np.where(np.isin(AT, (5, 6, 8, 10, 20, 33)), 3.0, 0), "times", 5, 33),
+        (np.where(np.isin(AT, (3, 5, 6, 8, 9, 11)), 3.0, 0), "times", 3, 11),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -166,4 +164,4 @@ def test_steps_of_two_lengths_that_chance_mixes_are_no_level(n):
     dice = np.random.default_rng(3)
     mixed = 0.5 + dice.normal(0, 0.01, (400, n)) + 0.2 * (dice.random((400, n)) < 0.5)
     told = [courses(mixed[at : at + 4], 1.0, 16) for at in range(0, 400, 4)]
-    assert sum(any(some.kind != STEADY for some in of_job) for of_job in told) <= 1
+    assert {some.kind for of_job in told for some in of_job} == {STEADY}

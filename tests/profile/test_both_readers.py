@@ -18,7 +18,6 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 
@@ -123,16 +122,6 @@ def test_texts_leaves_out_ids_without_a_string(written):
     with written.open(written.path) as profile:
         assert profile.texts(np.array([1, 2, 3, 77, -5, 2**62])) == {1: "a", 2: "b"}
         assert profile.texts(np.empty(0, dtype=np.int64)) == {}
-
-
-def test_only_the_rank_is_kept_of_variables(written):
-    values = ['RANK="7"', 'PMI_RANK="a=7"', 'LOCAL_RANK="1"', 'RANK_TOKEN="zz4711"', 'rank="9"']
-    names = ["PROCESS_0:ENVIRONMENT_VARIABLE"] * 5
-    written.replace("META_DATA_CAPTURE", name=names, value=values)
-    with written.open(written.path) as profile:
-        facts = read_facts(profile)
-    assert facts.rank_variables == {"RANK": 7}
-    assert "zz4711" not in str(facts)
 
 
 def test_what_is_gone_is_told_and_not_created(export, tmp_path):

@@ -84,22 +84,37 @@ def test_only_the_needed_tables_are_exported(profile, fake):
     assert {KERNEL, "StringIds", "META_DATA_EXPORT"} <= files
 
 
-@pytest.mark.parametrize("left_bytes", [0, 300])
-def test_a_cut_off_table_beside_a_good_profile_is_exported_again(profile, fake, left_bytes):
+@pytest.mark.parametrize(
+    ("table", "spoil"),
+    [
+        (KERNEL, lambda table: os.truncate(table, 0)),
+        (KERNEL, lambda table: os.truncate(table, 300)),
+        (KERNEL, lambda table: aged(table, 7200)),
+        ("StringIds", lambda table: aged(table, 7200)),
+    ],
+)
+def test_a_table_that_is_cut_off_or_older_than_the_profile_is_exported_again(
+    profile, fake, table, spoil
+):
     kernel_ns(profile, fake)
-    table = profile.parent / "r_pqtdir" / f"{KERNEL}.parquet"
-    table.write_bytes(table.read_bytes()[:left_bytes])
+    spoil(profile.parent / "r_pqtdir" / f"{table}.parquet")
     assert kernel_ns(profile, fake) == 5
     assert calls(fake) == 2
 
 
-def test_a_cut_off_sqlite_export_beside_a_good_profile_is_not_used(profile, fake):
-    export = (
-        TraceBuilder()
-        .kernel("k", start_ns=1, duration_ns=7)
-        .write_sqlite(profile.with_suffix(".sqlite"))
-    )
-    export.write_bytes(export.read_bytes()[:5000])
+@pytest.mark.parametrize("kind", ["sqlite", "parquet"])
+@pytest.mark.parametrize("how", ["cut off", "a part of the time"])
+def test_a_bad_export_beside_a_good_profile_is_not_used(profile, fake, kind, how):
+    builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=7)
+    if how == "a part of the time":
+        # So records Nsight Systems 2023.4 what was asked of `nsys export --times`.
+        builder.raw("META_DATA_EXPORT", name="EXPORT_PARAM_TIMES_TO_EXPORT", value="0/1s")
+    if kind == "sqlite":
+        file = builder.write_sqlite(profile.with_name("r.sqlite"))
+    else:
+        file = builder.write_parquet(profile.with_name("r_pqtdir")) / f"{KERNEL}.parquet"
+    if how == "cut off":
+        os.truncate(file, file.stat().st_size - 50)
     assert kernel_ns(profile, fake) == 5
 
 
@@ -160,14 +175,6 @@ def test_parquet_wins_over_sqlite(profile):
     assert kernel_ns(profile, None) == 7
 
 
-@pytest.mark.parametrize("table", [KERNEL, "StringIds"])
-def test_one_table_that_is_older_than_the_profile_makes_the_export_stale(profile, fake, table):
-    kernel_ns(profile, fake)
-    aged(profile.parent / "r_pqtdir" / f"{table}.parquet", 7200)
-    kernel_ns(profile, fake)
-    assert calls(fake) == 2
-
-
 def test_a_table_that_was_not_exported_is_exported_later(profile, fake):
     kernel_ns(profile, fake)
     assert kernel_ns(profile, fake, "memcpys") == 5
@@ -176,18 +183,6 @@ def test_a_table_that_was_not_exported_is_exported_later(profile, fake):
     kernel_ns(profile, fake, "memcpys")
     kernel_ns(profile, fake)
     assert calls(fake) == 2
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "parquet"])
-def test_an_export_of_a_part_of_the_time_is_not_used(profile, fake, kind):
-    # So records Nsight Systems 2023.4 what was asked of `nsys export --times`.
-    builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=7)
-    builder.raw("META_DATA_EXPORT", name="EXPORT_PARAM_TIMES_TO_EXPORT", value="0/1s")
-    if kind == "sqlite":
-        builder.write_sqlite(profile.with_name("r.sqlite"))
-    else:
-        builder.write_parquet(profile.with_name("r_pqtdir"))
-    assert kernel_ns(profile, fake) == 5
 
 
 def test_exports_go_to_the_export_dir_and_are_found_there(tmp_path, profile, fake):
@@ -225,6 +220,8 @@ def test_without_nsys_one_line_says_how_to_export_elsewhere(profile, monkeypatch
         ("exit 0", "exit 0: no message"),
         ("printf 'bad \\377 byte\\n' >&2; exit 1", "bad"),
         ("kill -9 $$", "exit -9"),
+        # It loses the folders of this machine.
+        ('for last; do :; done\necho "cannot $last" >&2; exit 1', "exit 1: cannot r.nsys-rep)"),
     ],
 )
 def test_an_export_that_fails_gives_the_reason_of_nsys_in_one_line(
@@ -311,13 +308,6 @@ def test_an_export_that_does_not_end_is_ended(profile, tmp_path, monkeypatch):
     line = failure(profile, hanging)
     assert "nsys export was stopped after 0 s; export it by hand: nsys export" in line
     assert time.monotonic() - begun < 30
-
-
-def test_what_nsys_says_loses_the_folders_of_this_machine(profile, tmp_path):
-    telling = executable(
-        tmp_path, '#!/bin/sh\nfor last; do :; done\necho "cannot $last" >&2; exit 1\n'
-    )
-    assert "exit 1: cannot r.nsys-rep)" in failure(profile, telling)
 
 
 def test_an_export_that_another_run_made_meanwhile_stays_as_it_may_be_read(profile, fake):

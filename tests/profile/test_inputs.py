@@ -1,8 +1,7 @@
 """From what was typed to a list of profiles: folders, counts, twins, names, and each mistake."""
 
-from __future__ import annotations
-
 import os
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError, UsageError
+from nsys_llm.profile.file_state import refuse_changed
 from nsys_llm.profile.inputs import expand_inputs, label_profiles, natural_key, open_profile
 
 
@@ -47,60 +47,45 @@ def notes(*entries):
     return expand_inputs([str(entry) for entry in entries])[1]
 
 
-def test_a_folder_stands_for_its_profiles_in_natural_order(folder):
-    make(folder, "r10.sqlite", "r2.qdrep", "r1.nsys-rep", "r3_pqtdir", "notes.txt", "sub/r0.sqlite")
-    assert names(folder) == ["r1.nsys-rep", "r2.qdrep", "r3_pqtdir", "r10.sqlite"]
-    assert labels(folder) == ["r1", "r2", "r3", "r10"]
-    assert notes(folder) == []
-
-
-def test_a_folder_with_a_number_gives_its_first_profiles(folder):
-    make(folder, "ranks/r10.sqlite", "ranks/r2.sqlite", "ranks/r1.sqlite")
-    assert names("ranks:2") == ["r1.sqlite", "r2.sqlite"]
-    assert names("ranks:9") == ["r1.sqlite", "r2.sqlite", "r10.sqlite"]
-
-
-def test_a_colon_in_a_real_path_is_part_of_the_path(folder):
-    make(folder, "run:2/a.sqlite", "b:1.sqlite", "run:2/b.sqlite")
-    assert names("run:2") == ["a.sqlite", "b.sqlite"]
-    assert names("run:2:1") == ["a.sqlite"]
-    assert names("b:1.sqlite") == ["b:1.sqlite"]
-
-
-def test_a_profile_with_its_exports_beside_it_is_one_profile(folder):
-    make(folder, "a.nsys-rep", "a.sqlite", "a_pqtdir", "b.sqlite", "b_pqtdir")
-    assert names(folder) == ["a.nsys-rep", "b.sqlite"]
-
-
-def test_a_profile_given_with_its_export_is_read_once_and_said_so(folder):
-    make(folder, "a.nsys-rep", "a.sqlite")
-    assert names("a.sqlite", "a.nsys-rep") == ["a.nsys-rep"]
-    assert notes("a.sqlite", "a.nsys-rep") == [
-        "a.sqlite: left out, a.nsys-rep is the same profile."
-    ]
-
-
-def test_an_export_given_alone_is_taken_as_it_is(folder):
-    make(folder, "a.nsys-rep", "a.sqlite", "a_pqtdir")
-    assert names("a.sqlite") == ["a.sqlite"]
-    assert names("a_pqtdir") == ["a_pqtdir"]
-
-
-def test_what_is_given_twice_is_read_once_and_said_so(folder):
-    make(folder, "a.sqlite")
-    assert names("a.sqlite", "./a.sqlite") == ["a.sqlite"]
-    assert notes("a.sqlite", "./a.sqlite") == ["a.sqlite: given twice, read once."]
+@pytest.mark.parametrize(
+    ("files", "entries", "expected", "said"),
+    [
+        (
+            "r10.sqlite r2.qdrep r1.nsys-rep r3_pqtdir notes.txt sub/r0.sqlite",
+            ".",
+            "r1.nsys-rep r2.qdrep r3_pqtdir r10.sqlite",
+            [],
+        ),
+        ("ranks/r10.sqlite ranks/r2.sqlite ranks/r1.sqlite", "ranks:2", "r1.sqlite r2.sqlite", []),
+        ("ranks/r10.sqlite ranks/r2.sqlite", "ranks:9", "r2.sqlite r10.sqlite", []),
+        # A colon in a real path is part of the path.
+        ("run:2/a.sqlite run:2/b.sqlite", "run:2", "a.sqlite b.sqlite", []),
+        ("run:2/a.sqlite run:2/b.sqlite", "run:2:1", "a.sqlite", []),
+        ("b:1.sqlite", "b:1.sqlite", "b:1.sqlite", []),
+        # A profile and its exports are one; an export given alone is taken as it is.
+        ("a.nsys-rep a.sqlite a_pqtdir b.sqlite b_pqtdir", ".", "a.nsys-rep b.sqlite", []),
+        (
+            "a.nsys-rep a.sqlite",
+            "a.sqlite a.nsys-rep",
+            "a.nsys-rep",
+            ["a.sqlite: left out, a.nsys-rep is the same profile."],
+        ),
+        ("a.nsys-rep a.sqlite", "a.sqlite", "a.sqlite", []),
+        ("a.nsys-rep a_pqtdir", "a_pqtdir", "a_pqtdir", []),
+        ("a.sqlite", "a.sqlite ./a.sqlite", "a.sqlite", ["a.sqlite: given twice, read once."]),
+        ("export/StringIds.parquet", "export", "export", []),
+    ],
+)
+def test_what_was_typed_stands_for_profiles(folder, files, entries, expected, said):
+    make(folder, *files.split())
+    assert names(*entries.split()) == expected.split()
+    assert notes(*entries.split()) == said
 
 
 def test_the_same_name_in_two_folders_gets_two_labels(folder):
     make(folder, "n1/rank0.sqlite", "n2/rank0.sqlite", "n2/rank1.sqlite")
     assert labels("n1", "n2") == ["n1/rank0", "n2/rank0", "n2/rank1"]
     assert notes("n1", "n2") == ["profiles of the same name are labeled with their folders."]
-
-
-def test_a_folder_of_parquet_files_under_another_name_is_a_profile(folder):
-    make(folder, "export/StringIds.parquet")
-    assert names("export") == ["export"]
 
 
 def test_paths_are_absolute_and_a_link_keeps_its_own_name(folder):
@@ -174,6 +159,7 @@ def test_nothing_is_made_for_a_path_that_does_not_exist(folder):
     ("name", "said"),
     [
         ("loop.sqlite", r"loop\.sqlite: cannot be accessed \("),
+        ("gone.sqlite", r"^gone\.sqlite: a link to what is not there\.$"),
         ("x" * 300 + ".sqlite", r"x\.sqlite: cannot be accessed \("),
         ("pipe.sqlite", r"pipe\.sqlite: neither a file nor a folder"),
         ("pipe.nsys-rep", r"pipe\.nsys-rep: neither a file nor a folder"),
@@ -181,6 +167,7 @@ def test_nothing_is_made_for_a_path_that_does_not_exist(folder):
 )
 def test_a_profile_that_cannot_be_looked_at_or_never_ends_is_refused(folder, name, said):
     os.symlink("loop.sqlite", folder / "loop.sqlite")
+    os.symlink("nowhere.sqlite", folder / "gone.sqlite")
     for pipe in ("pipe.sqlite", "pipe.nsys-rep"):
         os.mkfifo(folder / pipe)
     with pytest.raises(ProfileError, match=said), open_profile(str(folder / name), ()):
@@ -225,11 +212,55 @@ def test_labels_are_distinct_ends_of_their_paths(paths):
         assert "/".join(["/top", *parts]).endswith(label)
 
 
-def test_a_link_that_leads_nowhere_is_told_as_that(tmp_path):
-    link = tmp_path / "rank0.sqlite"
-    link.symlink_to("nowhere.sqlite")
-    with (
-        pytest.raises(ProfileError, match=r"^rank0\.sqlite: a link to what is not there\.$"),
-        open_profile(str(link), ()),
-    ):
-        raise AssertionError("there is no profile")
+def rank_with(kernels_n, **facts):
+    trace = TraceBuilder(**facts)
+    for number in range(kernels_n):
+        trace.kernel("gemm", start_ns=100 * number, duration_ns=50)
+    return trace
+
+
+@pytest.fixture(params=["sqlite", "parquet"])
+def written_rank(request, tmp_path):
+    """Write a rank_with; return its profile and a function that writes another into its place."""
+
+    def write(trace, name):
+        path = tmp_path / name
+        if request.param == "sqlite":
+            return trace.write_sqlite(path.with_suffix(".sqlite"))
+        return trace.write_parquet(path.with_name(f"{name}_pqtdir"))
+
+    path = write(rank_with(3), "rank0")
+
+    def replace(trace):
+        other = write(trace, "other")
+        if path.is_dir():
+            shutil.rmtree(path)
+        os.replace(other, path)
+
+    return path, replace
+
+
+def mark(path):
+    with open_profile(str(path), ()) as profile:
+        return profile.fingerprint
+
+
+def test_an_untouched_profile_is_the_same(written_rank):
+    path, _ = written_rank
+    refuse_changed(path.name, mark(path), mark(path))
+
+
+@pytest.mark.parametrize("other", [rank_with(3), rank_with(4), rank_with(3, duration_ns=7)])
+def test_another_profile_in_its_place_is_refused(written_rank, other):
+    path, replace = written_rank
+    known = mark(path)
+    replace(other)
+    with pytest.raises(ProfileError, match=r"changed since it was first read; run again\.$"):
+        refuse_changed(path.name, known, mark(path))
+
+
+def test_a_table_that_another_run_adds_to_an_export_changes_nothing(tmp_path):
+    path = rank_with(3).write_parquet(tmp_path / "rank0_pqtdir")
+    known = mark(path)
+    shutil.copy(path / "StringIds.parquet", path / "ANOTHER.parquet")
+    refuse_changed(path.name, known, mark(path))

@@ -46,17 +46,24 @@ def one_kernel() -> TraceBuilder:
     )
 
 
-def test_exactly_the_declared_columns_are_read(reading):
+def test_exactly_the_declared_columns_and_the_strings_that_they_refer_to_are_read(reading):
     trace = reading(one_kernel(), [KERNELS], {})
     assert list(trace.tables) == ["kernels"]
     assert list(trace["kernels"].columns) == ["start_ns", "demangled_name_id"]
     assert trace["kernels"]["start_ns"].tolist() == [3]
-
-
-def test_only_the_strings_that_are_referred_to_are_read(reading):
-    trace = reading(one_kernel(), [KERNELS], {})
     (name_id,) = trace["kernels"]["demangled_name_id"].tolist()
     assert trace.strings == {name_id: "long<int>"}
+
+
+@pytest.mark.parametrize("asked", [True, None])
+def test_tables_and_columns_for_an_option_are_read_with_it(reading, asked):
+    profile = one_kernel().memcpy("HtoD", start_ns=5, duration_ns=1, size_bytes=64)
+    reads, options = [KERNELS, NVTX, MEMCPYS], {"filter": asked, "sizes": asked}
+    trace = reading(profile.nvtx("plain", 1, 5), reads, options)
+    assert ("nvtx_events" in trace) is bool(asked)
+    assert ("size_bytes" in trace["memcpys"]) is bool(asked)
+    assert not asked or trace["memcpys"]["size_bytes"].tolist() == [64]
+    assert set(needed_tables(reads, options)) == trace.tables.keys()
 
 
 def test_names_of_api_calls_and_ranges_are_read_too(reading):
@@ -65,22 +72,6 @@ def test_names_of_api_calls_and_ranges_are_read_too(reading):
     trace = reading(profile, [calls, NVTX], {"filter": True})
     assert set(trace.strings.values()) == {"cudaLaunchKernel_v7000", "ncclSend"}
     assert "plain" in trace["nvtx_events"]["text"].tolist()
-
-
-def test_a_table_for_an_option_that_was_not_given_is_not_read(reading):
-    profile = one_kernel().nvtx("plain", 1, 5)
-    assert "nvtx_events" not in reading(profile, [KERNELS, NVTX], {"filter": None})
-
-
-def test_columns_for_an_option_are_read_with_it(reading):
-    profile = one_kernel().memcpy("HtoD", start_ns=5, duration_ns=1, size_bytes=64)
-    trace = reading(profile, [MEMCPYS], {"sizes": True})
-    assert trace["memcpys"]["size_bytes"].tolist() == [64]
-
-
-def test_columns_for_an_option_that_was_not_given_are_not_read(reading):
-    profile = one_kernel().memcpy("HtoD", start_ns=5, duration_ns=1, size_bytes=64)
-    assert list(reading(profile, [MEMCPYS], {})["memcpys"].columns) == ["start_ns"]
 
 
 def test_an_absent_table_is_named_and_has_typed_columns(reading):
@@ -133,11 +124,6 @@ def test_needed_columns_that_are_missing_are_all_named(tmp_path):
         read_trace(profile, [KERNELS], {})
     expected = "r_pqtdir: table CUPTI_ACTIVITY_KIND_KERNEL lacks the column start, demangledName;"
     assert caught.value.message.startswith(expected)
-
-
-def test_needed_tables_follow_the_options():
-    assert needed_tables([KERNELS, NVTX, MEMCPYS], {}) == ("kernels", "memcpys")
-    assert "nvtx_events" in needed_tables([KERNELS, NVTX], {"filter": "step"})
 
 
 def test_every_declared_read_of_a_recipe_can_be_read_from_every_version(tmp_path):

@@ -97,15 +97,20 @@ def test_reading_changes_nothing_and_leaves_nothing_beside_the_file(export):
     assert os.listdir(export.parent) == ["r.sqlite"]
 
 
-def test_an_empty_file_says_so(tmp_path):
-    (tmp_path / "r.sqlite").touch()
-    assert "empty" in explained(tmp_path / "r.sqlite")
-
-
-def test_a_truncated_file_says_how_much_is_there(export):
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda whole: b"", "empty"),
+        (lambda whole: whole[:4097], "truncated, 4,097 of {:,} bytes"),
+        (lambda whole: whole[:4096] + b"\xff" * (len(whole) - 4096), "damaged"),
+        (lambda whole: whole.replace(b'E "PROCESSES"', b'X "PROC\xff\xffSES"'), "damaged"),
+    ],
+)
+def test_a_damaged_file_says_so(export, damage, said):
     whole = export.read_bytes()
-    export.write_bytes(whole[:4097])
-    assert f"truncated, 4,097 of {len(whole):,} bytes" in explained(export)
+    export.write_bytes(damage(whole))
+    assert export.read_bytes() != whole
+    assert said.format(len(whole)) in explained(export)
 
 
 def test_a_file_with_bytes_after_its_last_page_is_read(export):
@@ -122,19 +127,6 @@ def test_a_page_count_that_is_out_of_date_does_not_make_a_file_truncated(export)
     export.write_bytes(content)
     with SqliteProfile(export) as profile:
         assert len(profile.read("kernels", ("start_ns",))) == 2
-
-
-def test_a_damaged_page_says_so(export):
-    whole = export.read_bytes()
-    export.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    assert "damaged" in explained(export)
-
-
-def test_a_name_in_a_damaged_schema_is_no_text(export):
-    whole = export.read_bytes()
-    assert b'TABLE "PROCESSES"' in whole
-    export.write_bytes(whole.replace(b'TABLE "PROCESSES"', b'TABLX "PROC\xff\xffSES"'))
-    assert "damaged" in explained(export)
 
 
 def test_a_column_that_is_computed_counts_as_missing(export):

@@ -60,27 +60,18 @@ def test_every_row_keeps_its_own_text_whatever_others_made_of_the_file(
     assert read(path) == expected, done
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_an_index_over_the_texts_moves_no_name(tmp_path, monkeypatch, seed):
+@pytest.mark.parametrize("how", ["an index over the texts", "reserved bytes"])
+def test_pages_are_read_whatever_stands_beside_the_rows(tmp_path, monkeypatch, how):
     monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
     path = tmp_path / "r.sqlite"
-    expected = planted(path, Random(seed), 500)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"CREATE INDEX names ON {NVTX} (text)")
-        database.commit()
-    with mock.patch.object(
-        sqlite_profile, "read_integers", wraps=sqlite_profile.read_integers
-    ) as it:
-        assert read(path) == expected
-    assert it.called
-
-
-def test_reserved_bytes_are_no_reason_to_leave_the_pages(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
-    path = tmp_path / "r.sqlite"
-    expected = planted(path, Random(0), 300)
-    remake(path, page_bytes=1024, reserved_bytes=100)
-    assert path.read_bytes()[20] == 100
+    expected = planted(path, Random(how), 400)
+    if how == "reserved bytes":
+        remake(path, page_bytes=1024, reserved_bytes=100)
+        assert path.read_bytes()[20] == 100
+    else:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(f"CREATE INDEX names ON {NVTX} (text)")
+            database.commit()
     with mock.patch.object(
         sqlite_profile, "read_integers", wraps=sqlite_profile.read_integers
     ) as it:

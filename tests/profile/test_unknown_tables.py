@@ -1,7 +1,5 @@
 """Tables that are named like known ones, and payloads in another form, are said and not missed."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import pytest

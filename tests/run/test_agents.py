@@ -8,8 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from demo_truth import planted_in
-from shared_runs import SCALE
+from demo_truth import PLANTED
 
 import nsys_llm
 from nsys_llm.run.cli import main
@@ -31,7 +30,7 @@ def demo(shared_runs, tmp_path_factory):
     options = {"baseline": folder / "baseline", "what_if": ["transfer=0.25"]}
     out = tmp_path_factory.mktemp("agents") / "out"
     result = nsys_llm.analyze("llm_overview", folder / "after", out, mode="none", **options)
-    return planted_in(SCALE), result
+    return PLANTED, result
 
 
 def shown(folder, call, capsys):

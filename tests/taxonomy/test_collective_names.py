@@ -1,9 +1,8 @@
 """Operations of communication kernels, by names as they stand in real reports."""
 
-from __future__ import annotations
-
 import pytest
 
+from nsys_llm.taxonomy.categories import COMMUNICATION, ENGINES, load_rules
 from nsys_llm.taxonomy.communication import OTHER, is_communication, members_n, operation_of
 
 ARGUMENTS = "(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -55,3 +54,21 @@ def test_the_operation_is_told_by_the_name(name):
 )
 def test_some_names_tell_for_how_many_ranks_they_are(name, n):
     assert members_n(name) == n
+
+
+EXAMPLES = sorted({rule.example for engine in ENGINES for rule in load_rules(engine).rules})
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_agrees_on_the_examples_of_all_rules(engine):
+    rules = load_rules(engine)
+    communication = {name for name in EXAMPLES if rules.classify(name).category == COMMUNICATION}
+    assert communication == {name for name in EXAMPLES if is_communication(name)}
+    assert len(communication) > 10
+
+
+@pytest.mark.parametrize(
+    "name", ["void at::native::reduce_kernel<512, 1>(int)", "nvjet_tst_192x192", "all", ""]
+)
+def test_reductions_on_one_gpu_are_no_communication(name):
+    assert not is_communication(name)

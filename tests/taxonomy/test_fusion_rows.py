@@ -1,7 +1,5 @@
 """The sequences of kernels that engines fuse: data that hold together."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,10 +1,8 @@
 """Peaks of GPUs and of slices of them."""
 
-from __future__ import annotations
-
 import pytest
 
-from nsys_llm.taxonomy.gpus import gpu_peak, recorded_bandwidth
+from nsys_llm.taxonomy.gpus import gpu_peak, is_percent, recorded_bandwidth
 
 H100 = "NVIDIA H100 80GB HBM3"
 SLICE = f"{H100} MIG 1g.10gb"
@@ -71,3 +69,23 @@ def test_the_peaks_of_a_slice_are_never_those_of_the_whole_gpu(name, sms_n):
 def test_a_slice_that_is_said_to_have_the_whole_bandwidth_has_none(name, sms_n, gb_s, is_known):
     bytes_s = gb_s and gb_s * 10**9
     assert recorded_bandwidth(name, sms_n, bytes_s) == (bytes_s if is_known else None)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("SMs Active [Throughput %]", True),
+        ("GPC Clock Frequency [MHz]", False),
+        ("Brand New [%]", True),
+        ("SM Active", True),
+        ("Async Compute in Flight", True),
+        ("Async Compute In Flight", True),
+        ("DRAM Read Throughput", True),
+        ("GPC Clock Frequency", False),
+        ("PCIe Read Requests to BAR1", False),
+        ("Brand New", False),
+        ("", False),
+    ],
+)
+def test_the_unit_of_a_metric(metric, expected):
+    assert is_percent(metric) is expected

@@ -1,7 +1,5 @@
 """Packed codes of copies and fills say what CUPTI's codes mean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Parts of a model in the names of ranges, and the line of a stack."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsys_llm.taxonomy.model_parts import part_of_range, source_of

@@ -1,7 +1,5 @@
 """The built-in phase maps: each is a map, and names its engine."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 

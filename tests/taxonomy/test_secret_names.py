@@ -1,7 +1,5 @@
 """Variables that look like secrets, by their names; the readers hand out no value."""
 
-from __future__ import annotations
-
 import pytest
 from trace_builder import TraceBuilder
 
@@ -14,15 +12,8 @@ from nsys_llm.taxonomy.secret_names import names_in, process_environment, secret
 @pytest.mark.parametrize(
     "name",
     [
-        "HF_TOKEN",
-        "WANDB_API_KEY",
-        "OPENAI_APIKEY",
-        "AWS_SECRET_ACCESS_KEY",
-        "PGPASSWORD",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "db_passwd",
-        "SLURM_JWT",
-        "API_TOKENS",
+        *("HF_TOKEN", "WANDB_API_KEY", "OPENAI_APIKEY", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD"),
+        *("GOOGLE_APPLICATION_CREDENTIALS", "db_passwd", "SLURM_JWT", "API_TOKENS"),
         "MAX_TOKENS_API_KEY",
     ],
 )
@@ -33,15 +24,8 @@ def test_names_of_secrets_are_told(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "TOKENIZERS_PARALLELISM",
-        "KEYBOARD",
-        "GPG_KEY",
-        "SSH_AUTH_SOCK",
-        "MAX_NUM_BATCHED_TOKENS",
-        "MAX_TOKENS",
-        "PATH",
-        "A B_KEY",
-        "",
+        *("TOKENIZERS_PARALLELISM", "KEYBOARD", "GPG_KEY", "SSH_AUTH_SOCK", "PATH", "A B_KEY", ""),
+        *("MAX_NUM_BATCHED_TOKENS", "MAX_TOKENS"),
     ],
 )
 def test_other_names_are_not(name):

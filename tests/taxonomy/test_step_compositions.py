@@ -1,7 +1,5 @@
 """What the names of serving engines' steps tell of their batch: formats, and what is none."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsys_llm.taxonomy.step_names import Composition, engine_steps, parse_step, range_key

@@ -10,7 +10,7 @@ import pytest
 from machine import parts, random_program, simulate, write_profiles
 from machine.program import Enqueue, Program, Rank, Record, Sync, WaitEvent, Work
 from machine.scenarios import blocking_streams, gpu_bound
-from trace_waits import NOT_APPLICABLE
+from trace_host import NOT_APPLICABLE
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"

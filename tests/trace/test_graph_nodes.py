@@ -1,7 +1,5 @@
 """Where nodes of CUDA graphs were captured."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT

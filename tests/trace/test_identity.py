@@ -1,11 +1,10 @@
 """Which rank is which: every rule in its turn, whatever the order of the inputs."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_llm.core.errors import UsageError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts
 from nsys_llm.trace.identity import (
@@ -15,23 +14,17 @@ from nsys_llm.trace.identity import (
     machines,
     number_ranks,
     one_clock,
+    read_rank_map,
 )
 
 
 def facts(variables=None, mpi=None, host="node1", utc=None, steady=None, session=None):
     return CaptureFacts(
         host=host,
-        driver_version=None,
-        cuda_version=None,
-        gpus=(),
-        nsys_version=None,
-        schema_version=None,
         utc_epoch_ns=utc,
         system_clock_ns=steady,
-        processes={},
         rank_variables=variables or {},
         mpi_ranks=mpi or {},
-        graph_mode=None,
         session=session,
     )
 
@@ -62,139 +55,99 @@ def shown(entries, rank_map=None):
     return [(rank.number, rank.file, rank.source) for rank in number_ranks(entries, rank_map)]
 
 
-def numbers(entries, rank_map=None):
-    return {rank.key: rank.number for rank in number_ranks(entries, rank_map)}
-
-
-def sources(entries, rank_map=None):
-    return {rank.source for rank in number_ranks(entries, rank_map)}
-
-
-def test_a_rank_map_wins_over_everything():
-    entries = [entry("rank0", variables={"RANK": 5}, mpi=7), entry("rank1", 2, mpi=8)]
-    mapped = {("rank0", None): 3, ("rank1", None): 2}
-    assert shown(entries, mapped) == [(2, "2:rank1", "rank_map"), (3, "3:rank0", "rank_map")]
-
-
-def test_work_of_no_process_breaks_no_rule_and_comes_last():
-    nobody = RankEntry(RankKey("/ranks/node.sqlite", NULL_INT), "node", facts(None, {}), True)
-    entries = [nobody, entry("node", 1, mpi=7), entry("node", 2, mpi=3)]
-    assert [(number, source) for number, _, source in shown(entries)] == [
-        (3, "mpi_ranks"),
-        (7, "mpi_ranks"),
-        (8, "index"),
-    ]
-
-
-def test_a_rank_map_tells_processes_of_one_profile_apart_by_pid():
-    entries = [entry("node", 11), entry("node", 12)]
-    mapped = {("node", 11): 1, ("node", 12): 0}
-    assert [rank.pid for rank in number_ranks(entries, mapped)] == [12, 11]
-
-
-def test_mpi_ranks_come_before_variables_and_names():
-    entries = [entry("rank0", mpi=1, variables={"RANK": 0}), entry("rank1", mpi=0)]
-    assert shown(entries) == [(0, "0:rank1", "mpi_ranks"), (1, "1:rank0", "mpi_ranks")]
-
-
-@pytest.mark.parametrize("name", RANK_VARIABLES)
-def test_each_rank_variable_numbers_where_all_profiles_have_it(name):
-    entries = [entry("rank0", variables={name: 4}), entry("rank1", variables={name: 3})]
-    assert sources(entries) == {f"env:{name}"}
-    assert numbers(entries)[entries[0].key] == 4
-
-
-def test_variables_are_believed_in_their_order():
-    values = dict.fromkeys(RANK_VARIABLES)
-    for position, name in enumerate(RANK_VARIABLES):
-        values[name] = 10 + position
-    left = dict(values)
-    for name in RANK_VARIABLES:
-        assert sources([entry("rank7", variables=left)]) == {f"env:{name}"}
-        del left[name]
-    assert sources([entry("rank7")]) == {"file_name"}
+NOBODY = RankEntry(RankKey("/ranks/node.sqlite", NULL_INT), "node", facts(None, {}), True)
+BY_RANK = {"RANK": 0}
 
 
 @pytest.mark.parametrize(
-    "variables",
-    [({"RANK": 0}, {"RANK": 0}), ({"RANK": 0}, {}), ({"RANK": 0}, {"PMI_RANK": 1})],
-    ids=["twice", "missing", "mixed"],
+    ("entries", "expected"),
+    [
+        (
+            [entry("rank0", mpi=1, variables=BY_RANK), entry("rank1", mpi=0)],
+            [(0, "0:rank1", "mpi_ranks"), (1, "1:rank0", "mpi_ranks")],
+        ),
+        (  # Work of no process breaks no rule, and comes last.
+            [NOBODY, entry("node", 1, mpi=7), entry("node", 2, mpi=3)],
+            [
+                (3, "3:node.pid2", "mpi_ranks"),
+                (7, "7:node.pid1", "mpi_ranks"),
+                (8, "8:node", "index"),
+            ],
+        ),
+        (  # Variables are those of the launched command, not of its children.
+            [entry("rank3", pid, variables={"RANK": 9}) for pid in (11, 12)],
+            [(0, "rank3.pid11", "index"), (1, "rank3.pid12", "index")],
+        ),
+        (  # A launcher's own environment says RANK=0 in every profile.
+            [entry("rank5", variables=BY_RANK), entry("rank6", variables=BY_RANK)],
+            [(5, "rank5", "file_name"), (6, "rank6", "file_name")],
+        ),
+        (
+            [entry("rank5", variables=BY_RANK), entry("rank6", variables={"PMI_RANK": 1})],
+            [(5, "rank5", "file_name"), (6, "rank6", "file_name")],
+        ),
+        (
+            [entry("a/rank0"), entry("b/rank0")],
+            [(0, "a/rank0", "index"), (1, "b/rank0", "index")],
+        ),
+        (  # As people count, and then by pid.
+            [entry("n10"), entry("n9", 12), entry("n9", 3)],
+            [(0, "0:n9.pid3", "index"), (1, "1:n9.pid12", "index"), (2, "2:n10", "index")],
+        ),
+        (  # A profile that cannot be read keeps its place,
+            [entry("a"), failed("b"), entry("c")],
+            [(0, "a", "index"), (1, "b", "index"), (2, "c", "index")],
+        ),
+        (  # has the number in its name, if that rule numbers the set,
+            [entry("rank0"), failed("rank1")],
+            [(0, "rank0", "file_name"), (1, "rank1", "file_name")],
+        ),
+        (  # or has none, and no source.
+            [failed("a"), entry("b", variables={"RANK": 1})],
+            [(1, "b", "env:RANK"), (None, "a", None)],
+        ),
+        (  # One without work never takes the number of a rank with work,
+            [idle("z", BY_RANK), entry("a", variables=BY_RANK)],
+            [(0, "a", "env:RANK"), (None, "z", None)],
+        ),
+        (  # and has one where no profile has any: else --world-size would call ranks absent.
+            [idle("rank1"), idle("rank0")],
+            [(0, "rank0", "file_name"), (1, "rank1", "file_name")],
+        ),
+    ],
 )
-def test_a_variable_that_does_not_number_all_numbers_none(variables):
-    # A launcher's own environment says RANK=0 in every profile.
-    entries = [entry(f"rank{n + 5}", variables=variable) for n, variable in enumerate(variables)]
-    assert sources(entries) == {"file_name"}
-    assert sorted(numbers(entries).values()) == [5, 6]
+def test_the_first_rule_that_numbers_all_is_taken(entries, expected):
+    assert shown(entries) == expected
 
 
-def test_variables_and_names_number_no_profile_with_several_processes():
-    # The variables are those of the launched command, not of its children.
-    entries = [entry("rank3", pid, variables={"RANK": 9}) for pid in (11, 12)]
-    assert shown(entries) == [(0, "rank3.pid11", "index"), (1, "rank3.pid12", "index")]
+def test_a_rank_map_wins_and_tells_processes_of_one_profile_apart():
+    entries = [entry("rank0", variables={"RANK": 5}, mpi=7), entry("rank1", 2, mpi=8)]
+    mapped = {("rank0", None): 3, ("rank1", None): 2}
+    assert shown(entries, mapped) == [(2, "2:rank1", "rank_map"), (3, "3:rank0", "rank_map")]
+    mapped = {("node", 11): 1, ("node", 12): 0}
+    ranks = number_ranks([entry("node", 11), entry("node", 12)], mapped)
+    assert [rank.pid for rank in ranks] == [12, 11]
+
+
+def test_variables_are_believed_in_their_order():
+    left = {name: 10 + position for position, name in enumerate(RANK_VARIABLES)}
+    for position, name in enumerate(RANK_VARIABLES):
+        assert shown([entry("rank7", variables=left)]) == [(10 + position, "rank7", f"env:{name}")]
+        del left[name]
+    assert shown([entry("rank7")]) == [(7, "rank7", "file_name")]
 
 
 @pytest.mark.parametrize(
     ("name", "number"),
     [
-        ("rank3", 3),
-        ("Rank_12", 12),
-        ("job7.rank-4.h100", 4),
-        ("vllm_rank=05_of_8", 5),
-        ("RANK.6", 6),
-        ("local_rank2", None),
-        ("localrank2", None),
-        ("localrank0_rank9", 9),
-        ("node3", None),
-        ("rank", None),
+        *(("rank3", 3), ("Rank_12", 12), ("job7.rank-4.h100", 4), ("vllm_rank=05_of_8", 5)),
+        *(("RANK.6", 6), ("localrank0_rank9", 9)),
+        *((name, None) for name in ("local_rank2", "localrank2", "node3", "rank")),
     ],
 )
 def test_a_number_after_rank_in_the_file_name_counts_but_not_a_local_one(name, number):
     ((rank_number, _, source),) = shown([entry(name)])
     assert (rank_number, source) == ((0, "index") if number is None else (number, "file_name"))
-
-
-def test_names_that_say_the_same_number_twice_leave_the_index():
-    entries = [entry("a/rank0"), entry("b/rank0")]
-    assert shown(entries) == [(0, "a/rank0", "index"), (1, "b/rank0", "index")]
-
-
-def test_the_index_follows_names_as_people_count_and_then_the_pid():
-    entries = [entry("n10"), entry("n9", 12), entry("n9", 3)]
-    assert [(rank.file, rank.number) for rank in number_ranks(entries)] == [
-        ("0:n9.pid3", 0),
-        ("1:n9.pid12", 1),
-        ("2:n10", 2),
-    ]
-
-
-def test_a_failed_profile_keeps_its_place_under_the_index_rule():
-    entries = [entry("a"), failed("b"), entry("c")]
-    assert shown(entries) == [(0, "a", "index"), (1, "b", "index"), (2, "c", "index")]
-
-
-def test_a_failed_profile_gets_the_number_in_its_name_if_that_rule_numbers_the_set():
-    assert shown([entry("rank0"), failed("rank1")]) == [
-        (0, "rank0", "file_name"),
-        (1, "rank1", "file_name"),
-    ]
-
-
-def test_a_failed_profile_that_the_rule_cannot_number_comes_last_and_has_no_source():
-    entries = [failed("a"), entry("b", variables={"RANK": 1})]
-    assert shown(entries) == [(1, "b", "env:RANK"), (None, "a", None)]
-
-
-def test_a_profile_without_work_never_takes_the_number_of_a_rank_with_work():
-    entries = [idle("z", {"RANK": 0}), entry("a", variables={"RANK": 0})]
-    assert shown(entries) == [(0, "a", "env:RANK"), (None, "z", None)]
-
-
-def test_a_set_without_any_gpu_work_is_numbered_all_the_same():
-    # Else --world-size would call ranks absent whose profiles were given.
-    assert shown([idle("rank1"), idle("rank0")]) == [
-        (0, "rank0", "file_name"),
-        (1, "rank1", "file_name"),
-    ]
 
 
 names = st.sampled_from(
@@ -311,3 +264,42 @@ def test_machines_of_one_name_are_told_apart_by_their_boots():
     assert one == ({"a": 0, "c": 60 * second}, "systemClockNs")
     ranks = number_ranks([RankEntry(RankKey(name, 1), name, given[name], True) for name in "ab"])
     assert [rank.host for rank in ranks] == ["host", "host (2)"]
+
+
+FILE = "map.csv"
+
+
+def test_a_rank_map_names_profiles_with_or_without_suffix():
+    text = "file,pid,rank\na.sqlite,11,1\na.sqlite,12, 0\n b ,,2\nc_pqtdir,,3\n"
+    expected = {("a", 11): 1, ("a", 12): 0, ("b", None): 2, ("c", None): 3}
+    # It may list profiles that are not there.
+    assert read_rank_map(FILE, text, ["a", "b"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("", "file,rank"),
+        ("file,rank\n", "file,rank"),
+        ("name,number\na,0\n", "file,rank"),
+        ("file,rank\na,\n", "'a' has the rank ''"),
+        ("file,rank\na\n", "'a' has the rank ''"),
+        ("file,rank\na,-1\n", "'-1'"),
+        ("file,rank\na,zero\n", "'zero'"),
+        ("file,pid,rank\na,main,0\n", "'a'"),
+        ("file,rank\na,9999999999\n", "'9999999999'"),
+        ("file,rank\nb,0\n", "gives no rank to a"),
+    ],
+)
+def test_a_rank_map_that_does_not_number_the_set_is_refused(text, hint):
+    with pytest.raises(UsageError) as caught:
+        read_rank_map(FILE, text, ["a"])
+    assert hint in caught.value.message
+    assert FILE in caught.value.message
+
+
+@pytest.mark.parametrize("rows", ["a,0\nb,0\n", "a,0\na,1\nb,2\n"], ids=["one rank", "one profile"])
+def test_a_rank_map_that_contradicts_itself_is_refused(rows):
+    # Falling through to another rule would number the ranks against the user's word.
+    with pytest.raises(UsageError, match="--rank-map"):
+        read_rank_map(FILE, "file,rank\n" + rows, ["a", "b"])

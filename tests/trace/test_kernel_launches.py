@@ -1,7 +1,5 @@
 """Commands for Nsight Compute: places of launches against a count over a list of them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

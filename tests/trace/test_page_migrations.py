@@ -1,7 +1,5 @@
 """Pages of unified memory: no call launches what moves them, and kernels wait for them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from quick_run import quick

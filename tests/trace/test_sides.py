@@ -1,7 +1,5 @@
 """Sides: what was typed for which run, and how profiles and ranks of two runs are told apart."""
 
-from __future__ import annotations
-
 import pytest
 from trace_builder import TraceBuilder
 
@@ -21,29 +19,31 @@ def given(inputs, baseline=None, baselines=None):
     return {"input": inputs, "baseline": baseline, "baselines": baselines}
 
 
-def test_a_recipe_without_a_baseline_has_one_side():
-    assert entries_by_side({"input": ["a", "b", "c"]}) == {"": ["a", "b", "c"]}
-
-
-def test_baseline_and_input_are_two_sides_of_any_size():
-    by_side = entries_by_side(given(["c"], ["a", "b"]))
-    assert by_side == {"baseline": ["a", "b"], "input": ["c"]}
-
-
-def test_two_entries_without_a_baseline_are_the_two_runs():
-    assert entries_by_side(given(["old", "new"])) == {"baseline": ["old"], "input": ["new"]}
+@pytest.mark.parametrize(
+    ("options", "by_side"),
+    [
+        ({"input": ["a", "b", "c"]}, {"": ["a", "b", "c"]}),
+        (given(["c"], ["a", "b"]), {"baseline": ["a", "b"], "input": ["c"]}),
+        (given(["old", "new"]), {"baseline": ["old"], "input": ["new"]}),
+        (
+            given(["new"], ["old"], ["again", "and again"]),
+            {
+                "baseline": ["old"],
+                "input": ["new"],
+                "baseline-1": ["again"],
+                "baseline-2": ["and again"],
+            },
+        ),
+    ],
+)
+def test_what_was_typed_belongs_to_sides(options, by_side):
+    assert [*entries_by_side(options).items()] == [*by_side.items()]
 
 
 @pytest.mark.parametrize("inputs", [["a"], ["a", "b", "c"]])
 def test_any_other_number_of_entries_needs_a_baseline(inputs):
     with pytest.raises(UsageError, match=rf"give --baseline and --input.* {len(inputs)}\."):
         entries_by_side(given(inputs))
-
-
-def test_each_further_baseline_is_a_run_of_its_own():
-    by_side = entries_by_side(given(["new"], ["old"], ["again", "and again"]))
-    assert list(by_side) == ["baseline", "input", "baseline-1", "baseline-2"]
-    assert by_side["baseline-2"] == ["and again"]
 
 
 @pytest.fixture
@@ -105,17 +105,6 @@ def outcomes(inputs):
     )
 
 
-def test_ranks_are_numbered_within_each_side(runs):
-    inputs, _ = expand_sides(sides(runs))
-    ranks = number_sides(outcomes(inputs), {})
-    assert [(rank.key.side, rank.number) for rank in ranks] == [
-        ("baseline", 0),
-        ("baseline", 1),
-        ("input", 0),
-        ("input", 1),
-    ]
-
-
 def test_a_rank_map_numbers_every_side(runs):
     inputs, _ = expand_sides(sides(runs))
     rows = [f"{profile.label},{7 - index % 2}" for index, profile in enumerate(inputs)]
@@ -129,21 +118,16 @@ def test_a_rank_map_numbers_every_side(runs):
     assert unused_maps(ranks, maps) == []
 
 
-def test_chosen_ranks_are_those_of_each_side(runs):
+def test_ranks_are_numbered_and_chosen_within_each_side(runs):
     inputs, _ = expand_sides(sides(runs))
     ranks = number_sides(outcomes(inputs), {})
-    chosen = wanted_ranks(ranks, (1,))
-    assert [(rank.key.side, rank.number) for rank in chosen if rank.number is not None] == [
+    assert [(rank.key.side, rank.number) for rank in ranks] == [
+        ("baseline", 0),
         ("baseline", 1),
+        ("input", 0),
         ("input", 1),
     ]
-
-
-def test_a_side_without_any_of_the_chosen_ranks_is_named(runs):
-    (runs / "after" / "rank1.sqlite").unlink()
-    inputs, _ = expand_sides(sides(runs))
-    profiles = outcomes(inputs).profiles
-    ranks = number_sides(MapResult(profiles, {}), {})
-    read = [rank for rank in ranks if rank.number is not None]
+    chosen = wanted_ranks(ranks, (1,))
+    assert [rank.key.side for rank in chosen if rank.number == 1] == ["baseline", "input"]
     with pytest.raises(UsageError, match=r"^input: --ranks: none .*there are 0"):
-        wanted_ranks(read, (1,))
+        wanted_ranks([rank for rank in ranks if rank.key.side != "input" or not rank.number], (1,))

@@ -182,23 +182,13 @@ def groups_of(
     """
     connected = _connected(members, met, unplaced)
     whole = [_Group(some) for some in connected if len(some) > 1]
-    by_program: dict[str | None, list[_Group]] = {}
-    for group in whole:
-        for program in group.programs:
-            by_program.setdefault(program, []).append(group)
     alone = (some[0] for some in connected if len(some) == 1)
     for one in sorted(alone, key=lambda it: it.busy_ns, reverse=True):
-        near = whole
-        if one.program is not None:
-            near = [*by_program.get(one.program, ()), *by_program.get(None, ())]
-        fit = max(
-            (group for group in near if group.takes(one)), key=lambda it: it.busy_ns, default=None
-        )
+        fits = (group for group in whole if group.takes(one))
+        fit = max(fits, key=lambda it: it.busy_ns, default=None)
         if fit is None:
             fit = _Group([])
             whole.append(fit)
-        if one.program not in fit.programs:
-            by_program.setdefault(one.program, []).append(fit)
         fit.add(one)
     ordered = sorted(whole, key=lambda it: it.busy_ns, reverse=True)
     return {it.key: number for number, group in enumerate(ordered) for it in group.members}
@@ -209,7 +199,7 @@ class _Group:
 
     def __init__(self, members: Iterable[Member]) -> None:
         self.members: list[Member] = []
-        self.programs: set[str | None] = set()
+        self._programs: set[str | None] = set()
         self.busy_ns = 0
         self._steps: set[_Step | None] = set()
         for one in members:
@@ -218,13 +208,14 @@ class _Group:
     def add(self, one: Member) -> None:
         """Make a process one of them."""
         self.members.append(one)
-        self.programs.add(one.program)
+        self._programs.add(one.program)
         self.busy_ns += one.busy_ns
         self._steps.add(one.step)
 
     def takes(self, one: Member) -> bool:
-        """Return whether a process of such a program may be one of them."""
-        steps = all(_agree_on_steps(one.step, step) for step in self._steps)
+        """Return whether a process may be one of them."""
+        program = any(_agree(one.program, program) for program in self._programs)
+        steps = program and all(_agree_on_steps(one.step, step) for step in self._steps)
         return steps and any(_at_once(one, other) for other in self.members)
 
 

@@ -111,12 +111,7 @@ def with_ranks_twice(
         if len(set(paths)) > 1
         for path in paths
     }
-    return tuple(
-        replace(profile, statements=(*profile.statements, twice[profile.path]))
-        if profile.path in twice
-        else profile
-        for profile in profiles
-    )
+    return _saying(profiles, {path: [said] for path, said in twice.items()})
 
 
 def with_shared_gpus(profiles: Sequence[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
@@ -125,6 +120,13 @@ def with_shared_gpus(profiles: Sequence[ProfileOutcome]) -> tuple[ProfileOutcome
     for one, others in gpu_neighbors(members_of(profiles)):
         shared = Statement(SHARED_GPU, 1 + len(others), process=one.key.global_pid)
         said.setdefault(one.key.path, []).append(shared)
+    return _saying(profiles, said)
+
+
+def _saying(
+    profiles: Sequence[ProfileOutcome], said: Mapping[str, Sequence[Statement]]
+) -> tuple[ProfileOutcome, ...]:
+    """Return profiles with further statements, by path."""
     return tuple(
         replace(profile, statements=(*profile.statements, *said.get(profile.path, ())))
         for profile in profiles

@@ -12,6 +12,7 @@ another mean for each row, and so other parts: it is a table of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -39,14 +40,8 @@ def split_change(calls0: IntArray, total0: IntArray, calls1: IntArray, total1: I
     # In Python's integers: a product of a count and a sum may outgrow 64 bits.
     columns = (values.tolist() for values in (calls0, total0, calls1, on_both, change))
     parts = [
-        _half_even((n1 - n0) * t0, n0) if both else whole
+        round(Fraction((n1 - n0) * t0, n0)) if both else whole
         for n0, t0, n1, both, whole in zip(*columns, strict=True)
     ]
     count = np.array(parts, dtype=np.int64)
     return Effects(change, count, change - count)
-
-
-def _half_even(part: int, whole: int) -> int:
-    """Return part / whole rounded to the nearest integer, halves to the even one; whole > 0."""
-    quotient, rest = divmod(part, whole)
-    return quotient + (2 * rest > whole or (2 * rest == whole and quotient % 2 == 1))

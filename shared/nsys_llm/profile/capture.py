@@ -87,18 +87,18 @@ class CaptureFacts:
         unknown_tables: What is there in a form not known, see the function of that name.
     """
 
-    host: str | None
-    driver_version: str | None
-    cuda_version: str | None
-    gpus: tuple[str, ...]
-    nsys_version: str | None
-    schema_version: str | None
-    utc_epoch_ns: int | None
-    system_clock_ns: int | None
-    processes: Mapping[int, str]
-    rank_variables: Mapping[str, int]
-    mpi_ranks: Mapping[int, int]
-    graph_mode: str | None
+    host: str | None = None
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    gpus: tuple[str, ...] = ()
+    nsys_version: str | None = None
+    schema_version: str | None = None
+    utc_epoch_ns: int | None = None
+    system_clock_ns: int | None = None
+    processes: Mapping[int, str] = field(default_factory=dict)
+    rank_variables: Mapping[str, int] = field(default_factory=dict)
+    mpi_ranks: Mapping[int, int] = field(default_factory=dict)
+    graph_mode: str | None = None
     traced: tuple[str, ...] = ()
     secret_variables: tuple[str, ...] = ()
     environments_n: int = 0

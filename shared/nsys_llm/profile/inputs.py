@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,7 +55,11 @@ def expand_inputs(entries: Sequence[str]) -> tuple[list[ProfileInput], list[str]
     path_of: dict[str, Path] = {}
     notes: list[str] = []
     for entry in entries:
-        for path in _expanded(entry):
+        try:
+            found = _profiles_behind(entry)
+        except OSError as error:
+            raise UsageError(f"{entry}: cannot be accessed ({error.strerror}).") from error
+        for path in found:
             # A link keeps its own name, which may tell the rank; what it leads to is read once.
             target = os.path.realpath(path)
             if target not in path_of:
@@ -186,14 +190,7 @@ def _is_folder(file: Path) -> bool:
     return stat.S_ISDIR(mode)
 
 
-def _expanded(entry: str) -> Iterable[Path]:
-    try:
-        return _profiles_behind(entry)
-    except OSError as error:
-        raise UsageError(f"{entry}: cannot be accessed ({error.strerror}).") from error
-
-
-def _profiles_behind(entry: str) -> Iterable[Path]:
+def _profiles_behind(entry: str) -> list[Path]:
     path, limit = Path(entry), None
     if not _exists(path) and (match := re.fullmatch(r"(.+):(\d+)", entry, re.DOTALL)):
         path, limit = Path(match[1]), int(match[2])

@@ -7,17 +7,17 @@ Nsight Systems writes NAME.1, NAME.2 and so on under `--capture-range-end=repeat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.rooted import EVERYWHERE, ROOTS
 from nsys_llm.manifest.declared import TableRead
-from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.grouping import replaced
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import STRING_IDS, needed_tables, read_trace
@@ -63,13 +63,13 @@ def with_segments(
 
 def _joined(first: Trace, later: Trace, ahead_ns: int) -> Trace:
     strings = dict(first.strings)
-    names = _Names(strings, later.strings)
+    renamed = _renaming(strings, later.strings)
     above = {
         column: 1 + max((_largest(table, column) for table in first.tables.values()), default=0)
         for column in _IDS
     }
     tables = {
-        name: _both(name, first.tables.get(name), later.tables.get(name), names, above, ahead_ns)
+        name: _both(name, first.tables.get(name), later.tables.get(name), renamed, above, ahead_ns)
         for name in dict.fromkeys((*first.tables, *later.tables))
     }
     cut_n = first.cut_names_n + later.cut_names_n
@@ -80,7 +80,7 @@ def _both(
     name: str,
     first: Table | None,
     later: Table | None,
-    names: _Names,
+    renamed: Callable[[IntArray], IntArray],
     above: Mapping[str, int],
     ahead_ns: int,
 ) -> Table:
@@ -98,7 +98,7 @@ def _both(
         elif column in _IDS:
             values = np.where(values > 0, values + above[column], values)
         elif column in STRING_IDS:
-            values = names.of(values)
+            values = renamed(values)
         columns[column] = np.concatenate((first[column], values))
     return Table(columns)
 
@@ -107,29 +107,21 @@ def _largest(table: Table, column: str) -> int:
     return int(table[column].max()) if column in table and len(table) else 0
 
 
-class _Names:
-    """Ids of strings of a later segment become those of the first; equal texts have one id."""
+def _renaming(strings: dict[int, str], later: Mapping[int, str]) -> Callable[[IntArray], IntArray]:
+    """Return what turns ids of strings of a later segment into those of the first, which it adds.
 
-    def __init__(self, strings: dict[int, str], later: Mapping[int, str]) -> None:
-        self._strings, self._later = strings, later
-        self._id_of = {text: key for key, text in strings.items()}
-        self._next = 1 + max((*strings, *later), default=0)
-        self._new: dict[int, int] = {NULL_INT: NULL_INT}
+    Equal texts have one id; one that has no text gets a new one.
+    """
+    id_of = {text: key for key, text in strings.items()}
+    free = count(1 + max((*strings, *later), default=0))
+    new = {key: id_of.setdefault(text, next(free)) for key, text in later.items()}
+    strings |= {new[key]: text for key, text in later.items()}
+    new[NULL_INT] = NULL_INT
 
-    def of(self, ids: IntArray) -> npt.NDArray[np.int64]:
-        """Return the ids of the first segment; one that has no text gets a new one."""
-        values = distinct(ids)
-        new = [self._one(value) for value in values.tolist()]
-        return np.array(new, dtype=np.int64)[np.searchsorted(values, ids)]
+    def renamed(ids: IntArray) -> IntArray:
+        return replaced(ids, lambda used: np.array([*map(of, used.tolist())], dtype=np.int64))
 
-    def _one(self, value: int) -> int:
-        if value not in self._new:
-            text = self._later.get(value)
-            known = None if text is None else self._id_of.get(text)
-            self._new[value] = self._next if known is None else known
-            if known is None:
-                self._next += 1
-                if text is not None:
-                    self._strings[self._new[value]] = text
-                    self._id_of[text] = self._new[value]
-        return self._new[value]
+    def of(key: int) -> int:
+        return new.setdefault(key, next(free))
+
+    return renamed

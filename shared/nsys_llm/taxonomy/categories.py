@@ -8,8 +8,7 @@ name wins. A name that matches no rule gets the category `UNMATCHED`.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -79,11 +78,12 @@ class RuleSet:
 
     engine: str
     rules: tuple[KernelRule, ...]
-    _candidates: dict[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+    _literals: tuple[list[str], ...] = field(init=False, repr=False, compare=False)
     _known: dict[str, Classification] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_candidates", _index_by_gram(self.rules))
+        literals = tuple(_literals(rule.pattern) for rule in self.rules)
+        object.__setattr__(self, "_literals", literals)
         object.__setattr__(self, "_known", {})
 
     def classify(self, name: str) -> Classification:
@@ -111,24 +111,14 @@ class RuleSet:
         return classes
 
     def _classified(self, name: str) -> Classification:
-        # Most patterns can be ruled out because four characters that they need are not in the
-        # name. Trying every pattern takes about four times as long.
         readable = unmangled(name)
         text = name if readable == name else f"{readable} {name}"
-        grams = {text[start : start + _GRAM] for start in range(len(text) - _GRAM + 1)}
-        candidates = {
-            index for gram in grams & self._candidates.keys() for index in self._candidates[gram]
-        }
-        for rule in (self.rules[index] for index in sorted(candidates)):
-            if _regex(rule.pattern).search(text):
+        for rule, literals in zip(self.rules, self._literals, strict=True):
+            # Most patterns are ruled out by characters that they need: trying all takes longer.
+            needed = any(literal in text for literal in literals)
+            if needed and re.search(rule.pattern, text):
                 return Classification(rule.category, rule.id, rule.operation, rule.flags)
         return _NO_MATCH
-
-
-@cache
-def _regex(pattern: str) -> re.Pattern[str]:
-    """Return a pattern compiled. Of an engine's hundred a run comes to try a few."""
-    return re.compile(pattern)
 
 
 @cache
@@ -143,7 +133,13 @@ def load_rules(engine: str) -> RuleSet:
             f"'{engine}' is not an engine with rules; use one of {', '.join(ENGINES)}."
         )
     entries = [entry for content in _with_extended(engine) for entry in content["rules"]]
-    return RuleSet(engine, tuple(_rule(entry) for entry in entries))
+    return RuleSet(
+        engine,
+        tuple(
+            KernelRule(**{"operation": None, **entry, "flags": tuple(entry.get("flags", ()))})
+            for entry in entries
+        ),
+    )
 
 
 def rules_for(names: Iterable[str], engine: str = "auto") -> RuleSet:
@@ -173,14 +169,16 @@ def detect_engine(names: Iterable[str]) -> str:
 def _engine_of(names: frozenset[str]) -> str:
     """Return the same; the recipes of a run ask for the same names again and again."""
     text = "\n".join(names)
-    scores = {engine: _score(engine, text) for engine in ENGINES}
+    scores = {
+        engine: sum(
+            mark["weight"]
+            for mark in data_file(f"kernel_rules/{engine}")["detect"]
+            if re.search(mark["pattern"], text)
+        )
+        for engine in ENGINES
+    }
     best = max(ENGINES, key=lambda engine: scores[engine])
     return best if scores[best] > 0 else "generic"
-
-
-def _score(engine: str, text: str) -> int:
-    marks = data_file(f"kernel_rules/{engine}")["detect"]
-    return sum(mark["weight"] for mark in marks if re.search(mark["pattern"], text))
 
 
 def _with_extended(engine: str) -> list[dict[str, Any]]:
@@ -190,11 +188,6 @@ def _with_extended(engine: str) -> list[dict[str, Any]]:
     return [content, *(_with_extended(extended) if extended else [])]
 
 
-def _rule(entry: Mapping[str, Any]) -> KernelRule:
-    return KernelRule(**{"operation": None, **entry, "flags": tuple(entry.get("flags", ()))})
-
-
-_GRAM: Final = 4
 _PIECE: Final = re.compile(
     r"\\(?P<escaped>\W)|(?P<quantifier>[*?]|\{[^}]*\})|(?P<open>\()|(?P<close>\))|(?P<bar>\|)"
     r"|\\\w|\[(?:\\.|[^\]\\])*\]|[.^$+]|(?P<plain>.)",
@@ -222,18 +215,3 @@ def _literals(pattern: str) -> list[str]:
                 runs[-1][-1] = runs[-1][-1][:-1]
             runs[-1].append("")
     return [max(run, key=len) for run in runs]
-
-
-def _index_by_gram(rules: Sequence[KernelRule]) -> dict[str, tuple[int, ...]]:
-    """Return which rules need which four characters: the rarest four of each alternative."""
-    needed = [[_grams(text) for text in _literals(rule.pattern)] for rule in rules]
-    counts = Counter(gram for grams_of_rule in needed for grams in grams_of_rule for gram in grams)
-    by_gram: dict[str, set[int]] = {}
-    for index, grams_of_rule in enumerate(needed):
-        for grams in grams_of_rule:
-            by_gram.setdefault(min(grams, key=lambda gram: (counts[gram], gram)), set()).add(index)
-    return {gram: tuple(sorted(indices)) for gram, indices in by_gram.items()}
-
-
-def _grams(text: str) -> list[str]:
-    return [text[start : start + _GRAM] for start in range(len(text) - _GRAM + 1)]

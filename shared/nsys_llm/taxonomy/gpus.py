@@ -6,6 +6,7 @@ where these are not: never what the whole GPU does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -95,36 +96,15 @@ def _peaks() -> Mapping[str, GpuPeak]:
     }
 
 
-_PERCENT_END: Final = "%]"
-#: Of peak cycles, warps or throughput, in lower case: spelling changed between releases.
-_IN_PERCENT: Final = frozenset(
-    [
-        "async compute in flight",
-        "compute warps in flight",
-        "dram read throughput",
-        "dram write throughput",
-        "gr active",
-        "nvlink rx requests protocol data",
-        "nvlink rx requests user data",
-        "nvlink rx responses protocol data",
-        "nvlink rx responses user data",
-        "nvlink tx requests protocol data",
-        "nvlink tx requests user data",
-        "nvlink tx responses protocol data",
-        "nvlink tx responses user data",
-        "pcie rx throughput",
-        "pcie tx throughput",
-        "pixel warps in flight",
-        "sm active",
-        "sm issue",
-        "sync compute in flight",
-        "tensor active",
-        "unallocated warps in active sms",
-        "vertex/tess/geometry warps in flight",
-    ]
+#: Of peak cycles, warps or throughput; spelling changed between releases.
+_IN_PERCENT: Final = re.compile(
+    r"(?:a?sync compute|(?:compute|pixel|vertex/tess/geometry) warps) in flight"
+    r"|(?:dram (?:read|write)|pcie [rt]x) throughput|(?:gr|sm|tensor) active|sm issue"
+    r"|nvlink [rt]x (?:requests|responses) (?:protocol|user) data|unallocated warps in active sms",
+    re.IGNORECASE,
 )
 
 
 def is_percent(metric: str) -> bool:
     """Tell whether a metric is in percent; one whose unit nothing tells is not."""
-    return metric.endswith(_PERCENT_END) or metric.lower() in _IN_PERCENT
+    return metric.endswith("%]") or _IN_PERCENT.fullmatch(metric) is not None

@@ -21,11 +21,6 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import sane_instants, sane_times
 
-# While ids are dense, a lookup table takes a quarter of a sorted search's time (1M: 6 ms, 25 ms).
-_DENSE: Final = 8
-# For few operations a table of all calls does not pay.
-_FEW: Final = 16
-
 
 def join_launches(
     op_ids: IntArray, call_ids: IntArray, call_starts_ns: IntArray | None
@@ -42,50 +37,12 @@ def join_launches(
     """
     if op_ids.size == 0 or call_ids.size == 0:
         return np.full(op_ids.shape, -1, dtype=np.int64)
-    low, high = int(call_ids.min()), int(call_ids.max())
-    dense = low >= 0 and high - low < _DENSE * (call_ids.size + op_ids.size)
-    if dense and _FEW * op_ids.size > call_ids.size:
-        table = _row_of_id(call_ids, call_starts_ns, low, high)
-        if op_ids.min() >= low and op_ids.max() <= high:
-            return table[op_ids - low].astype(np.int64)
-        valid = (op_ids >= low) & (op_ids <= high)
-        return np.where(valid, table[np.where(valid, op_ids - low, 0)], -1).astype(np.int64)
-    valid = (op_ids >= max(low, 0)) & (op_ids <= high)
-    rows = _by_start(call_starts_ns, call_ids.size)
+    rows = np.arange(call_ids.size)
+    if call_starts_ns is not None and (call_starts_ns[1:] < call_starts_ns[:-1]).any():
+        rows = np.argsort(call_starts_ns, kind="stable")
     order = rows[np.argsort(call_ids[rows], kind="stable")]
-    index = np.minimum(np.searchsorted(call_ids[order], op_ids), call_ids.size - 1)
-    row = order[index]
-    return np.where(valid & (call_ids[row] == op_ids), row, -1)
-
-
-def _by_start(starts_ns: IntArray | None, rows_n: int) -> IntArray:
-    """Return the rows in order of time; as they are without times."""
-    if starts_ns is not None and (starts_ns[1:] < starts_ns[:-1]).any():
-        return np.argsort(starts_ns, kind="stable")
-    return np.arange(rows_n)
-
-
-def _row_of_id(ids: IntArray, starts_ns: IntArray | None, low: int, high: int) -> npt.NDArray[Any]:
-    """Return the row of each id from `low` to `high`, -1 where there is none; the earliest row.
-
-    Args:
-        ids: Shape (n,), all from `low` to `high`.
-        starts_ns: Shape (n,), to tell the earliest; None: the first row is.
-    """
-    # Half as much to fill and to look up where rows have 32 bits.
-    dtype = np.int32 if ids.size < 1 << 31 else np.int64
-    table = np.full(high - low + 1, -1, dtype=dtype)
-    row = np.arange(ids.size, dtype=dtype)
-    place = ids - low if low else ids
-    if (ids[1:] > ids[:-1]).all():
-        table[place] = row  # calls in order of time, the common case
-        return table
-    table[place[::-1]] = row[::-1]  # the last assignment, the first row, stays
-    # Which row is the earliest matters only to an id that several have.
-    if starts_ns is not None and (table[place] != row).any():
-        latest_first = _by_start(starts_ns, ids.size)[::-1]
-        table[place[latest_first]] = latest_first
-    return table
+    row = order[np.minimum(np.searchsorted(call_ids[order], op_ids), call_ids.size - 1)]
+    return np.where((op_ids >= 0) & (call_ids[row] == op_ids), row, -1)
 
 
 def duplicate_keys(call_ids: IntArray) -> IntArray:

@@ -16,7 +16,8 @@ from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
     intersect_intervals,
-    union_length_ns,
+    total_length_ns,
+    union_intervals,
 )
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name, fill_codes, move_codes
@@ -110,14 +111,11 @@ class DeviceOps:
     @property
     def computing_ns(self) -> int:
         """Time of the windows with at least one kernel or whole graph."""
-        if self.computing.all() and self.window_source == OPERATIONS:
-            gaps_ns = int((self.gaps.end_ns - self.gaps.start_ns).sum())
-            return int((self.windows_ns[:, 1] - self.windows_ns[:, 0]).sum()) - gaps_ns
         starts = self.start_ns
         ends = np.where(self.computing[self.name], self.end_ns, starts)
         if self.window_source != OPERATIONS:
             _, starts, ends = clip_to_windows(starts, ends, self.windows_ns)
-        return union_length_ns(starts, ends)
+        return total_length_ns(union_intervals(starts, ends))
 
 
 def _lined_up(

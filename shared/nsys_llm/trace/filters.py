@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, Final, NamedTuple
@@ -272,25 +272,29 @@ def _time_window(given: Sequence[int | None] | None, launches: OpLaunches) -> In
     return np.array([[low, max(low, high)]], dtype=np.int64)
 
 
+def _by_thread(ranges: Ranges) -> Iterator[tuple[int | None, Ranges]]:
+    """Yield the ranges of any thread, with None, and those of each thread."""
+    yield None, ranges.take(ranges.any_thread)
+    local = ranges.take(~ranges.any_thread)
+    for thread in np.unique(local.thread).tolist():
+        yield thread, local.take(local.thread == thread)
+
+
 def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray[np.bool_]:
     """Return which calls start inside any of the ranges: of their thread, or of any."""
-    shared = ranges.take(ranges.any_thread)
-    inside = starts_inside(at_ns, union_intervals(shared.start_ns, shared.end_ns))
-    local = ranges.take(~ranges.any_thread)
-    for value in np.unique(local.thread):
-        thread_ranges = local.take(local.thread == value)
-        spans = union_intervals(thread_ranges.start_ns, thread_ranges.end_ns)
-        inside |= (thread == value) & starts_inside(at_ns, spans)
+    inside = np.zeros(at_ns.shape, dtype=bool)
+    for owner, some in _by_thread(ranges):
+        here = starts_inside(at_ns, union_intervals(some.start_ns, some.end_ns))
+        inside |= here if owner is None else here & (thread == owner)
     return inside
 
 
 def _projected(launches: OpLaunches, ranges: Ranges) -> IntArray:
     """Return the union of the ranges' spans on the GPU, first start to last end of each."""
-    spans = [_spans(launches, ranges.take(ranges.any_thread), launches.known)]
-    local = ranges.take(~ranges.any_thread)
-    for thread in np.unique(local.thread):
-        thread_ranges = local.take(local.thread == thread)
-        spans.append(_spans(launches, thread_ranges, launches.known & (launches.thread == thread)))
+    spans = [
+        _spans(launches, some, launches.known & (owner is None or launches.thread == owner))
+        for owner, some in _by_thread(ranges)
+    ]
     merged = np.concatenate(spans)
     return union_intervals(merged[:, 0], merged[:, 1])
 

@@ -228,7 +228,9 @@ def _rules(
     rules: list[tuple[str, _Rule]] = []
     if rank_map is not None:
         rules.append(("rank_map", lambda entry: _mapped(entry, rank_map)))
-    rules.append(("mpi_ranks", _mpi_rank))
+    rules.append(
+        ("mpi_ranks", lambda it: it.facts.mpi_ranks.get(it.key.global_pid) if it.facts else None)
+    )
     # These give all processes of a profile one number, so they decide only where each has one.
     rules += [(f"env:{name}", _by_variable(name)) for name in RANK_VARIABLES]
     rules.append(("file_name", lambda entry: rank_in_file_name(entry.key.path)))
@@ -258,10 +260,6 @@ def known_rank(key: RankKey, facts: CaptureFacts) -> int | None:
 def _mapped(entry: RankEntry, rank_map: Mapping[tuple[str, int | None], int]) -> int | None:
     pid = pid_of(entry.key.global_pid)
     return rank_map.get((entry.label, pid), rank_map.get((entry.label, None)))
-
-
-def _mpi_rank(entry: RankEntry) -> int | None:
-    return entry.facts.mpi_ranks.get(entry.key.global_pid) if entry.facts else None
 
 
 def _by_variable(name: str) -> _Rule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -84,7 +84,7 @@ class RankTrace:
         """
         spans = []
         for op in self.unfiltered.values():
-            there = _on_devices(op["device_id"], self.device_ids)
+            there = np.isin(op["device_id"], self.device_ids)
             rows = slice(None) if there.all() else there
             # Each table by itself first: one that comes in order of time needs no sorting.
             spans.append(union_intervals(op["start_ns"][rows], op["end_ns"][rows]))
@@ -175,12 +175,6 @@ class RankTrace:
         if self.windows_ns is not None:
             calls = calls.take((self.clipped_ns(calls) > 0) | self.starts_inside(calls))
         return calls, broken
-
-
-def _on_devices(device_id: IntArray, devices: Sequence[int]) -> npt.NDArray[np.bool_]:
-    if len(devices) == 1:
-        return np.asarray(device_id == devices[0])
-    return np.isin(device_id, devices)
 
 
 def sane_times(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:

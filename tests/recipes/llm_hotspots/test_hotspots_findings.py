@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from demo_truth import planted_in
+from demo_truth import PLANTED
 from planted import frame_of
 from quick_run import quick
-from shared_runs import SCALE
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.llm_hotspots.findings.answer import answer
@@ -156,4 +155,4 @@ def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_table
     kinds = wall[wall["wall_class"] == "compute"].groupby("detail")["time_ns"].sum()
     share = 100 * kinds.max() / wall.drop_duplicates("rank")["span_ns"].sum()
     assert f"(`{kinds.idxmax()}` {format_percent(share)}, " in text
-    assert f"Rank {planted_in(SCALE).slow_rank}'s GPU is slow" in text
+    assert f"Rank {PLANTED.slow_rank}'s GPU is slow" in text

@@ -108,6 +108,10 @@ def test_steps_give_times_per_step_and_rank(tmp_path):
     assert steps[["baseline", "input", "status"]].tolist() == ["3 x step #", "4 x step #", "totals"]
     names = "name baseline_compared_ns input_compared_ns compared_change_ns"
     assert rows(frames["kernels"], names) == [("w", 0.0, 2.0, 2.0), ("k", 5.0, 5.0, 0.0)]
+    values = frames["metrics"].set_index("metric")["change"]
+    assert values["gpu_time_per_step"] == 2.0
+    assert values["kernel_launches_per_step"] == 0.25
+    assert values["copy_bytes_per_step"] == 0.0
     # Another number of steps: sums are not comparable, times per step are.
     comparable = frames["metrics"].set_index("metric")["comparable"]
     assert comparable["idle_time_per_step"]

@@ -30,7 +30,6 @@ from nsys_llm.numeric.intervals import (
     intersect_intervals,
     merged_unions,
     subtract_intervals,
-    union_before_ns,
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
@@ -210,7 +209,7 @@ def _rungs(ops: PathOps, rows: IntArray, profiler: IntArray, edge_ns: IntArray) 
     claimed = [np.diff(edge_ns) * 0]
     for chosen in (computing, computing | (kind == COMMUNICATION), np.ones_like(computing)):
         some = slice(None) if chosen.all() else chosen
-        claimed.append(np.diff(union_before_ns(edge_ns, starts[some], ends[some])))
+        claimed.append(np.diff(covered_ns(edge_ns, union_intervals(starts[some], ends[some]))))
     rungs = [after - before for before, after in pairwise(claimed)]
     overhead = np.zeros_like(rungs[0])
     if len(profiler):

@@ -28,7 +28,7 @@ from nsys_llm.facts.steps.series import repeated_spans, warmup_spans
 from nsys_llm.facts.steps.steps import Steps, StepSpans, with_operations
 from nsys_llm.facts.wall.layers import load_spans
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
+from nsys_llm.numeric.intervals import IntArray, covered_ns, total_length_ns, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.taxonomy.phase_maps import PhaseMap, phase_map
@@ -152,8 +152,8 @@ def _holding_earlier_work(trace: RankTrace, steps: Steps) -> npt.NDArray[np.bool
         edge_ns = np.append(windows[:1, 0], windows[:, 1])
         for op in early:
             here = op["device_id"] == device_id
-            before_ns = union_before_ns(edge_ns, op["start_ns"][here], op["end_ns"][here])
-            cut |= np.diff(before_ns) > 0
+            busy = union_intervals(op["start_ns"][here], op["end_ns"][here])
+            cut |= np.diff(covered_ns(edge_ns, busy)) > 0
     return cut
 
 

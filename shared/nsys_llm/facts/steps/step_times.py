@@ -24,7 +24,7 @@ from nsys_llm.facts.steps.steps import (
 )
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import exact_sums, joined
-from nsys_llm.numeric.intervals import IntArray, covered_ns, union_length_ns
+from nsys_llm.numeric.intervals import IntArray, covered_ns, total_length_ns, union_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_CAUSES
 from nsys_llm.trace.device_ops import DeviceOps
 
@@ -110,7 +110,7 @@ def draft_busy_ns(drafts: IntArray, steps: Steps) -> IntArray:
     order = np.argsort(draft, kind="stable")
     bounds = np.searchsorted(draft[order], np.arange(len(drafts) + 1))
     spans = [order[low:high] for low, high in pairwise(bounds.tolist())]
-    lengths = [union_length_ns(starts[rows], ends[rows]) for rows in spans]
+    lengths = [total_length_ns(union_intervals(starts[rows], ends[rows])) for rows in spans]
     return np.array(lengths, dtype=np.int64)
 
 

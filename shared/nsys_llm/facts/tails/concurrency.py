@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nsys_llm.numeric.enclosing import last_above, maxima
 from nsys_llm.numeric.grouping import distinct_rows
-from nsys_llm.numeric.intervals import IntArray, union_before_ns
+from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -120,7 +120,7 @@ class Timeline:
 
 def _between(at_ns: IntArray, to_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
     """Return how much of each [at, to) at least one of the intervals covers."""
-    covered = union_before_ns(np.concatenate((at_ns, to_ns)), start_ns, end_ns)
+    covered = covered_ns(np.concatenate((at_ns, to_ns)), union_intervals(start_ns, end_ns))
     before, after = np.split(covered, 2)
     return np.asarray(after - before)
 
