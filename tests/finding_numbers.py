@@ -50,4 +50,5 @@ def _values(finding: Mapping[str, Any]) -> Iterator[Any]:
         yield cell["value"]
         for value in cell["where"].values():
             # Of several ranks each is named.
-            yield from value if isinstance(value, (list, tuple)) else [value]
+            each = value if isinstance(value, (list, tuple)) else [value]
+            yield from (one for one in each if not isinstance(one, str))
