@@ -52,10 +52,7 @@ class Place:
 
     Attributes:
         folder: Holds `in`, `work` (outputs) and `tmp`.
-        recipe: The recipe that runs.
-        mode: As `--mode` takes it.
         usual_s: How long a run that nothing happens to takes.
-        extra: More words of the command.
     """
 
     folder: Path
@@ -299,10 +296,6 @@ def inject(
     """Do one injection, and return what was wrong afterwards.
 
     Args:
-        name: One of `FAULTS`.
-        recipe: The recipe that runs.
-        mode: As `--mode` takes it.
-        folder: An empty one.
         references: Keeps the undisturbed result of each recipe.
         random: Decides the moment and the place.
     """

@@ -27,7 +27,6 @@ def sample_report(random: Random, *, scale: int = 1) -> TraceBuilder:
     """Return a report of one or two processes.
 
     Args:
-        random: Decides everything.
         scale: Multiplies the sizes of what a report has much of: names and nesting.
     """
     report = TraceBuilder(

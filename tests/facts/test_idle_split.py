@@ -180,21 +180,3 @@ def test_each_nanosecond_has_the_cause_that_a_simulation_gives_it(ops, threads, 
     assert (sums.certain_ns >= 0).all()
     assert sums.gaps_n.sum() == len(device.gaps)
     assert sums.time_ns.sum() == (device.gaps.end_ns - device.gaps.start_ns).sum()
-
-
-@given(OPS, st.tuples(CALLS, CALLS), OVERHEADS, st.integers(0, 10**12))
-def test_a_later_clock_changes_nothing(ops, threads, overheads, shift):
-    calls = calls_of(threads)
-    ops = [(start, length, row if row < len(calls) else -1) for start, length, row in ops]
-    moved = trace_of(
-        [(start + shift, length, row) for start, length, row in ops],
-        [(start + shift, end + shift, thread, api) for start, end, thread, api in calls],
-        [(start + shift, length, thread, kind) for start, length, thread, kind in overheads],
-    )
-    sums = []
-    for trace in (trace_of(ops, calls, overheads), moved):
-        view = view_of(trace)
-        (device,) = view.device_ops
-        sums.append(sum_gaps(device.gaps, device.launch_row, view.host))
-    assert (sums[0].time_ns == sums[1].time_ns).all()
-    assert (sums[0].named == sums[1].named).all()

@@ -421,13 +421,6 @@ def test_a_step_is_warm_up_for_all_ranks_or_for_none():
     assert common_step({**slow, "never": replace(recurs, begin=SlowBegin((), 50))}).warmup_n == 0
 
 
-def test_the_choice_does_not_depend_on_the_order_of_ranks():
-    kinds = [kind("a"), kind("b", 9), None, kind("a", 1), kind("b", 1)]
-    forward = common_step(dict(enumerate(kinds)))
-    backward = common_step(dict(reversed(list(enumerate(kinds)))))
-    assert (forward.name, dict(forward.others)) == (backward.name, dict(backward.others))
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -25,14 +25,6 @@ def test_calls_are_sorted_by_thread_and_start():
     assert [calls.code(thread) for thread in (6, 7, 8, 9, 10)] == [-1, 0, -1, 1, -1]
 
 
-def test_a_nested_call_has_no_time_of_its_own():
-    # A runtime call from 0 to 9 makes a driver call from 2 to 5.
-    calls = calls_of((0, 9, 1), (2, 5, 1), (10, 12, 1))
-    assert (calls.end_ns - calls.start_ns).tolist() == [9, 0, 2]
-    assert calls.outer.tolist() == [0, 0, 2]
-    assert calls.spans(0).tolist() == [[0, 9], [10, 12]]
-
-
 def test_of_calls_that_start_together_the_longer_is_the_outer_one():
     calls = calls_of((0, 3, 1), (0, 8, 1))
     assert calls.row.tolist() == [1, 0]
@@ -57,13 +49,6 @@ def test_a_row_that_is_left_out_has_no_place():
     starts, ends = np.array([0, 4]), np.array([3, 2])
     calls = ThreadCalls.of(starts, ends, np.array([1, 1]), np.array([True, False]))
     assert calls.place.tolist() == [0, -1]
-
-
-def test_the_first_call_that_may_still_run_is_found_on_its_own_thread():
-    calls = calls_of((0, 2, 1), (3, 9, 1), (10, 12, 1), (0, 20, 2), (21, 22, 2))
-    # At 5 thread 1 is in its second call; thread 2 at 30 is in none of those before its last.
-    call_rows = calls.ended_before(np.array([5, 9, 30, 5]), np.array([2, 2, 4, 0]))
-    assert call_rows.tolist() == [1, 2, 4, 0]
 
 
 @given(

@@ -14,12 +14,9 @@ class Item:
     """A row of `opportunities`.
 
     Attributes:
-        kind: Of its cause.
         rank: Whose cause it is; None where it is not one rank's.
-        detail: Of its cause.
         about_pct: What it says that a fix gains; None where it only says at most what.
         bound_pct: The most that it says.
-        title: As it reads.
         tail: Whether only a tail gains; such items stand after all others.
     """
 

@@ -46,7 +46,6 @@ def layer(
     """Return a layer: three kernels and a reduction over all ranks.
 
     Args:
-        make: Of the rank.
         kernel_ns: Length of the matrix product.
         reduce: Length of the reduction, in shares of it.
         times: How many times as long kernels take on this rank, by name.

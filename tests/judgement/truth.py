@@ -1,7 +1,7 @@
 """Plants one fault in a job, and scores the first words of an overview against the truth.
 
-    python -m tests.judgement.truth --seeds 0:50 --kinds all --csv scores.csv
-    python -m tests.judgement.truth --seeds 7 --kinds slow_gpu pinned/healed --show
+    python -m tests.judgement.truth --seeds 0:50                  all kinds, with their shares
+    python -m tests.judgement.truth --seeds 7 --kinds slow_gpu pinned/healed
 
 The truth of a fault is the same job simulated without it. Where what the first item asks for
 gains as much in a simulation, that is right, too: a fault may cost less than what all jobs have,
@@ -15,15 +15,11 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final
-
-import pandas as pd
 
 TESTS = Path(__file__).parents[1]
 if str(TESTS) not in sys.path:
@@ -99,8 +95,6 @@ class Score:
     """How an overview did on one job.
 
     Attributes:
-        kind: What is planted.
-        seed: Of the job.
         right: 1 where the first item has the cause that was planted, or one that gains as much;
             0.5 where it says only where the time of the fault is lost; of a job without a fault,
             where no word is false.
@@ -112,7 +106,6 @@ class Score:
         broken: What no list may show: more than its bound, one cause twice, or a wrong order; and
             a first item that is right and near, with a truth beyond its bound.
         first: The first item: cause, and title.
-        seconds: Of CPU time, for the overview.
     """
 
     kind: str
@@ -125,16 +118,13 @@ class Score:
     falsely: str
     broken: str
     first: str
-    seconds: float
 
 
-def score(kind: str, seed: int, *, show: bool = False) -> Score:
+def score(kind: str, seed: int) -> Score:
     """Make one job of a kind, run an overview over it, and score what it lists."""
     program, healed, wanted = planted(kind, seed)
     outcome = simulate(program)
-    items, seconds = listed(outcome)
-    if show:
-        _show(items)
+    items = listed(outcome)
     first = items[0] if items else Item("nothing", None, "", 0.0, 0.0, "")
     innocent = healed is None
     said = first.about_pct if first.about_pct is not None else first.bound_pct
@@ -167,17 +157,14 @@ def score(kind: str, seed: int, *, show: bool = False) -> Score:
         names,
         ", ".join(wrong),
         f"{first.kind}{place} {first.detail}: {first.title}",
-        round(seconds, 2),
     )
 
 
-def listed(outcome: Outcome) -> tuple[list[Item], float]:
-    """Return what an overview of a job lists, and the seconds of CPU time that it took."""
+def listed(outcome: Outcome) -> list[Item]:
+    """Return what an overview of a job lists."""
     with tempfile.TemporaryDirectory() as folder:
         write_profiles(outcome, Path(folder))
-        begun = time.process_time()
-        tables = quick_part("llm_overview", Path(folder)).tables
-        return items_of(tables), time.process_time() - begun
+        return items_of(quick_part("llm_overview", Path(folder)).tables)
 
 
 def planted(kind: str, seed: int) -> tuple[Program, Program | None, tuple[Wanted, ...]]:
@@ -280,64 +267,22 @@ def _is(item: Item, cause: Wanted) -> bool:
     return item.kind == cause.kind and alike and cause.detail in f"{item.detail} {item.title}"
 
 
-def _show(items: Sequence[Item]) -> None:
-    for item in items:
-        print(f"  {item.kind} {item.rank} {item.about_pct} <= {item.bound_pct}: {item.title}")
-
-
-def summary(scores: Sequence[Score]) -> pd.DataFrame:
-    """Return shares by kind, in percent, and of all."""
-    rows = pd.DataFrame([asdict(each) for each in scores])
-    rows["false"] = rows["falsely"] != ""
-    rows["broken"] = rows["broken"] != ""
-    rows["error"] = (rows["said_pct"] - rows["truth_pct"]).abs()
-    columns = {"jobs": ("seed", "size"), "right": ("right", "mean"), "near": ("near", "mean")}
-    columns |= {"named_falsely": ("false", "mean"), "broken": ("broken", "mean")}
-    columns |= {"truth_pct": ("truth_pct", "mean")}
-    columns |= {"error_points": ("error", "median"), "seconds": ("seconds", "mean")}
-    by_kind = rows.groupby("kind", sort=False).agg(**columns)
-    every = rows.groupby(rows["kind"].str.endswith(HEALED)).agg(**columns)
-    every.index = ["ALL HEALED" if healed else "ALL" for healed in every.index]
-    table = pd.concat([by_kind, every])
-    for name in ("right", "near", "named_falsely", "broken"):
-        table[name] = (100 * table[name]).round(0).astype(int)
-    return table.round(2)
-
-
-def _kinds(names: Sequence[str]) -> list[str]:
-    groups = {"planted": list(KINDS), "healed": [f"{name}{HEALED}" for name in KINDS]}
-    groups["all"] = groups["planted"] + groups["healed"]
-    return [kind for name in names for kind in groups.get(name, [name])]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", default="0:5", help="FIRST:END, or one")
-    parser.add_argument("--kinds", nargs="+", default=["all"], help="all, planted, healed, names")
-    parser.add_argument("--csv", type=Path, help="append rows to this file")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--show", action="store_true", help="print all items of each job")
+    every = [*KINDS, *(f"{name}{HEALED}" for name in KINDS)]
+    parser.add_argument("--kinds", nargs="+", default=every, metavar="KIND")
     options = parser.parse_args()
     begin, _, end = options.seeds.partition(":")
     seeds = range(int(begin), int(end or int(begin) + 1))
-    cases = [(kind, seed, options.show) for kind in _kinds(options.kinds) for seed in seeds]
-    scores = []
-    with ProcessPoolExecutor(options.jobs) as pool:
-        run = pool.map(_score, cases) if options.jobs > 1 else map(_score, cases)
-        for each in run:
-            scores.append(each)
-            if options.show or each.right < 1 or not each.near or each.falsely:
-                print(*asdict(each).values(), sep=" | ", flush=True)
-            if options.csv:
-                row = pd.DataFrame([asdict(each)])
-                row.to_csv(options.csv, mode="a", index=False, header=not options.csv.exists())
-    print(summary(scores).to_string())
+    for kind in options.kinds:
+        scores = [score(kind, seed) for seed in seeds]
+        for each in scores:
+            if each.right < 1 or not each.near or each.falsely or each.broken:
+                print(*astuple(each), sep=" | ", flush=True)
+        right, near = sum(it.right for it in scores), sum(it.near for it in scores)
+        print(f"{kind}: of {len(scores)} right {right:g}, near {near}", flush=True)
     return 0
-
-
-def _score(case: tuple[str, int, bool]) -> Score:
-    kind, seed, show = case
-    return score(kind, seed, show=show)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,6 @@ class Segment:
         detail: Kernel, API function, NVTX range, or the rank that is waited for.
         rank: To which the time is charged.
         device: Of an operation; -1 on the host.
-        start: Begin, ns.
-        end: End, ns.
     """
 
     label: str

@@ -25,12 +25,8 @@ class Activity:
     """A stretch of a host thread; those of a thread follow each other without a gap.
 
     Attributes:
-        rank: Of the process.
-        thread: Number of the thread in its rank.
-        index: Position in its thread.
         kind: `call` for a CUDA call.
         name: API function with its version, or token.
-        start: Begin.
         end: End; of a call its return.
         text: Innermost NVTX range, empty outside of all.
         parts: Of a call: class, begin and end of what it did, in order and without a gap.
@@ -73,7 +69,6 @@ class Operation:
     """What ran on a device.
 
     Attributes:
-        rank: Of the process.
         device: In the process.
         stream: In the device.
         work: What it is.
@@ -85,8 +80,6 @@ class Operation:
         needs: What it waited for on the device.
         members: Operations of the same collective, itself included, by rank.
         step: Step in whose range its launch starts; -1 outside of all.
-        start: Begin.
-        end: End.
     """
 
     rank: int

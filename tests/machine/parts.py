@@ -132,10 +132,7 @@ def ranked(
     """Return a job whose ranks do the same steps, each with its own variation.
 
     Args:
-        ranks_n: Number of ranks.
-        steps_n: Number of steps.
         body: Instructions of a step, by a maker, the rank and the step.
-        seed: Of all that varies.
         stepped: Whether there are ranges of steps.
     """
     return Program(

@@ -49,12 +49,10 @@ def write_profiles(
     """Write `rank<N>.sqlite` for each rank and return the files in the order of ranks.
 
     Args:
-        outcome: The job.
         folder: Where to; made if it is not there.
         event_rows: Whether events were traced (`--cuda-event-trace=true`): rows of CUDA_EVENT.
         sync_rows: Whether there are rows of SYNCHRONIZATION.
         nested: Whether calls of the driver are recorded inside of those of the runtime.
-        schema: Version of the export.
 
     Raises:
         OutputError: A file is there already.

@@ -24,11 +24,9 @@ class Work:
         name: Demangled name of a kernel; any text for a copy or fill.
         ns: Length; of a collective, from the start of its last member on, as its first rank has it.
         kind: `kernel`, `collective`, `memset` or the kind of a copy.
-        size_bytes: Of a copy or fill.
         pageable: Whether the host side of a copy is pageable memory.
         group: Ranks that take part in a collective, ascending. The n-th collective of a name and
             group is the same on all of them.
-        blocks: Of the grid of a kernel.
         ring: Whether a member exchanges with its two neighbors alone, and leaves when both came.
     """
 
@@ -62,13 +60,7 @@ class Compute(Instruction):
 
 @dataclass(frozen=True)
 class Push(Instruction):
-    """Open an NVTX range; the thread goes on `ns` after its start.
-
-    Attributes:
-        text: Of the range.
-        step: Whether it is the range of a step.
-        ns: What opening it takes.
-    """
+    """Open an NVTX range, of a step or another; the thread goes on `ns` after its start."""
 
     text: str
     step: bool = False
@@ -87,15 +79,11 @@ class Enqueue(Instruction):
     """A call that puts an operation into a stream and returns.
 
     Attributes:
-        work: The operation.
-        stream: Where to.
-        call_ns: Length of the call.
         latency_ns: From the return (or from `submit_ns`) to the earliest start of the operation.
         submit_ns: Where in the call the operation is handed to the device, if not at its return.
         lag_ns: From the end of what the operation waits for on the device to its start.
         load_ns: For how long, at the begin of the call, the driver loads code (inside `call_ns`).
         name: Of the API function; derived from the work if empty.
-        device: Which device of the process.
         room_after: A stream whose work so far leaves no room on the device: it starts after that,
             which nothing in a profile says.
     """
@@ -117,13 +105,9 @@ class Blocking(Instruction):
     """A copy or fill that keeps the host waiting until it is done.
 
     Attributes:
-        work: A copy or fill.
-        stream: Where it runs.
         staging_ns: From the begin of the call until the device may begin.
         wake_ns: From the end of the copy to the return.
-        lag_ns: As in `Enqueue`.
         name: Of the API function; one with Async in it has to have pageable work.
-        device: Which device of the process.
     """
 
     work: Work
@@ -140,10 +124,8 @@ class Node:
     """A node of a graph.
 
     Attributes:
-        work: What it runs.
         stream: On which of the graph's streams; nodes of a stream run in the order they stand.
         after: Numbers of nodes of other streams, all before it, that it waits for.
-        lag_ns: As in `Enqueue`.
     """
 
     work: Work
@@ -188,12 +170,8 @@ class Sync(Instruction):
     """Keep the host waiting for a device, a stream, or the latest record of an event.
 
     Attributes:
-        what: Which of them.
-        stream: Of `what="stream"`.
-        event: Of `what="event"`.
         least_ns: Length of the call if there is nothing to wait for.
         wake_ns: From the end of what it waits for to the return.
-        device: Which device of the process.
     """
 
     what: Literal["device", "stream", "event"] = "device"

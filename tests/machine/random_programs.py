@@ -61,8 +61,6 @@ def random_program(
     """Return a job of 1 to 16 ranks.
 
     Args:
-        seed: Of everything.
-        ranks_n: Number of ranks; None chooses.
         certain: Whether to leave out what a reader can only infer even with rows of waits and
             events: hand-overs between threads, dependencies in graphs across streams, and full
             devices.

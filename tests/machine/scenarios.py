@@ -10,28 +10,18 @@ from dataclasses import replace
 from machine.parts import (
     ATTENTION,
     COMM_STREAM,
-    COPY_STREAM,
     GEMM,
     POINTWISE,
     SEND_RECV,
     SIDE_STREAM,
     Block,
     Maker,
-    copy_work,
     ranked,
 )
 from machine.program import (
-    Await,
-    Blocking,
     Instruction,
-    LaunchGraph,
-    Node,
-    Pop,
     Program,
-    Push,
-    Signal,
     Sync,
-    Work,
 )
 
 
@@ -182,51 +172,6 @@ def overlap(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
     return ranked(ranks_n, steps_n, body, seed)
 
 
-def pageable_copies(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
-    """Copies from and to pageable memory, blocking and with Async in their names."""
-
-    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        upload = Blocking(copy_work("HtoD", make.ns(40_000), pageable=True), 7, make.ns(30_000))
-        staged = make.copy("HtoD", 8000, stream=7, pageable=True)
-        staged = replace(staged, call_ns=make.ns(25_000), submit_ns=make.ns(12_000))
-        download = Blocking(
-            copy_work("DtoH", make.ns(12_000), pageable=True),
-            name="cudaMemcpyAsync_v3020",
-            staging_ns=make.ns(6000),
-        )
-        return [
-            upload,
-            *_layers(make, 2, 15_000, 800),
-            staged,
-            *_layers(make, 1, 15_000, 800),
-            download,
-        ]
-
-    return ranked(ranks_n, steps_n, body, seed)
-
-
-def graph_replays(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
-    """A graph over two streams in each step, between kernels that are launched singly."""
-
-    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        nodes = (
-            Node(Work(GEMM, make.ns(20_000)), 7),
-            Node(Work(ATTENTION, make.ns(35_000)), SIDE_STREAM, after=(0,)),
-            Node(Work(POINTWISE, make.ns(8000)), 7),
-            Node(Work(GEMM, make.ns(12_000)), 7, after=(1,)),
-            Node(Work(POINTWISE, make.ns(9000)), SIDE_STREAM),
-        )
-        return [
-            make.kernel(POINTWISE, 4000),
-            LaunchGraph(nodes, call_ns=make.ns(12_000)),
-            make.kernel(POINTWISE, 4000),
-            make.reduce(9000),
-            Sync("stream"),
-        ]
-
-    return ranked(ranks_n, steps_n, body, seed)
-
-
 def two_faults(ranks_n: int = 4, steps_n: int = 6, seed: int = 0) -> Program:
     """Rank 1's host is late (fault `late_host`), and every rank waits amid a step (`sync`)."""
 
@@ -270,46 +215,6 @@ def pipeline(stages_n: int = 4, steps_n: int = 6, seed: int = 0) -> Program:
     return ranked(stages_n, steps_n, body, seed)
 
 
-def prefetched_copies(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
-    """Each step's input is copied on a stream of its own while the step before computes."""
-
-    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        return [
-            *make.join(COPY_STREAM, 7),
-            *_layers(make, 3, 25_000, 800),
-            make.copy("HtoD", 70_000),
-            Sync("stream"),
-        ]
-
-    return ranked(ranks_n, steps_n, body, seed)
-
-
-def backward_thread(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
-    """A second thread launches the backward half of each step, as PyTorch's autograd does."""
-    program = ranked(
-        ranks_n,
-        steps_n,
-        lambda make, rank, step: [
-            *_layers(make, 2, 8000, 2000),
-            Signal(f"backward {step}"),
-            Await(f"forward {step}"),
-            make.host(2000),
-            make.kernel(POINTWISE, 4000),
-            Sync("stream"),
-        ],
-        seed,
-    )
-    ranks = []
-    for rank, instruction in enumerate(program.ranks):
-        make = Maker(seed * 1009 + 500 + rank, ranks_n)
-        backward: list[Instruction] = []
-        for step in range(steps_n):
-            backward += [Await(f"backward {step}"), Push("backward"), make.host(2500)]
-            backward += [*_layers(make, 2, 9000, 2500), Pop(), Signal(f"forward {step}")]
-        ranks.append(replace(instruction, threads=(*instruction.threads, tuple(backward))))
-    return Program(tuple(ranks))
-
-
 #: All of them, by name.
 SCENARIOS = {
     function.__name__: function
@@ -325,11 +230,7 @@ SCENARIOS = {
         blocking_streams,
         full_device,
         overlap,
-        pageable_copies,
-        graph_replays,
         two_faults,
         pipeline,
-        prefetched_copies,
-        backward_thread,
     )
 }

@@ -30,9 +30,6 @@ class ThreadState:
     """Where a host thread stands.
 
     Attributes:
-        rank: Of its process.
-        number: In its rank.
-        position: Of its next instruction.
         done: What it did, in order of time.
         open_ranges: Text, start and number of the step (-1: none) of each open NVTX range.
     """

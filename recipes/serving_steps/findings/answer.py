@@ -39,8 +39,7 @@ def answer(tables: Tables) -> str:
     lines = headline(tables)
     if not lines:
         return _why_not(tables)
-    others = (_model_lines(tables), _drafts_line(tables), _reading_line(tables))
-    return "\n".join([*lines, *(line for some in others for line in some)])
+    return "\n".join([*lines, *_model_lines(tables), *_drafts_line(tables)])
 
 
 def headline(tables: Tables) -> list[str]:
@@ -191,19 +190,6 @@ def _part(row: Record) -> str:
         whose, unit = "its", f" {_TERMS[first][0]}"
     nouns = [f"{whose} {_TERMS[term][1]}" for term in others if term]
     return f"{time}{unit} with {listed(nouns)}" if nouns else f"{time}{unit}"
-
-
-def _reading_line(tables: Tables) -> list[str]:
-    """Return what ranks do that only read prompts for others; nothing where there are none."""
-    servers = tables["servers"]
-    if (servers["slowest"] & servers["only_reads"]).any():
-        return []
-    rows = records(servers[servers["only_reads"] & servers["reason"].isna()])
-    words = [
-        f"rank {row['rank']} ({counted(row['counted_n'], 'step')} of {format_ns(row['cost_ns'])})"
-        for row in rows
-    ]
-    return [f"only read prompts: {listed(words)}"] if words else []
 
 
 def _why_not(tables: Tables) -> str:

@@ -3,8 +3,7 @@
 A series is a level that changes or a line, whichever is nearer, and events on top of it. Of 1,000
 jobs of 1 to 128 steady series (12 to 300 steps, noise 1 to 10 %, each step up to 0.6 alike to the
 one before, tails of Student's t with three degrees in half of them) under 1 % have any that is not
-called steady, and changes of five times the noise are told in 95 % from 30 steps on;
-`tests/campaigns/when.py` repeats that.
+called steady, and changes of five times the noise are told in 95 % from 30 steps on.
 """
 
 from __future__ import annotations

@@ -99,19 +99,3 @@ def members_n(name: str) -> int:
     """Return how many ranks a kernel is compiled for; 0 where its name does not tell."""
     told = _MEMBERS.search(name)
     return 0 if told is None else int(told[1])
-
-
-#: Kernels that only send, or only receive; NCCL's own do both.
-_DIRECTION: Final = re.compile(r"nccl\w{0,99}_(send|recv)(?![a-z])", re.IGNORECASE)
-
-
-@lru_cache(maxsize=_REMEMBERED_NAMES)
-def sends(name: str) -> int:
-    """Return 1 for a kernel that sends, -1 for one that receives, and 0 where its name says both.
-
-    A kernel that sends meets one that receives.
-    """
-    direction = _DIRECTION.search(name)
-    if direction is None:
-        return 0
-    return 1 if direction[1].lower() == "send" else -1

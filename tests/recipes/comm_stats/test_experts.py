@@ -14,8 +14,6 @@ from judgement import rank_plants
 from judgement.jobs import each_rank, job
 from machine import simulate, write_profiles
 from machine.parts import GEMM, POINTWISE, SEND_RECV
-from machine.profile_writer import rank_profile
-from nccl_payloads import add_payloads, call_blob
 from quick_run import quick
 from results import rows
 
@@ -201,26 +199,6 @@ def test_two_groups_of_experts_lose_beside_each_other(seed, tmp_path):
     assert re.fullmatch(r".*: (9\d\.\d|100\.0) % of all waiting", found["title"])
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", seeds(4, 1))
-def test_even_experts_have_next_to_none_to_gain(seed, tmp_path):
-    outcome = simulate(rank_plants.rotating(Random(seed), False)[0])
-    write_profiles(outcome, tmp_path)
-    tables = quick("comm_stats", tmp_path)
-    assert tables["experts"]["late_ns"].sum() < 0.02 * outcome.wall_ns
-    assert "experts" not in set(tables["findings"]["rule"])
-
-
-@pytest.mark.nightly
-def test_a_slow_gpu_is_no_hot_expert(tmp_path):
-    program = planted(1, "even")
-    ranks = [replace(rank, gpu_pct=100 + 40 * (at == 2)) for at, rank in enumerate(program.ranks)]
-    write_profiles(simulate(replace(program, ranks=tuple(ranks))), tmp_path)
-    findings = quick("llm_overview", tmp_path)["all_findings"]
-    assert "slow_gpu" in set(findings["rule"])
-    assert "experts" not in set(findings["rule"])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("slow_pct", "others"), [(100, {}), (140, {}), (100, {"late": 30_000}), (100, {"less": 0.4})]
@@ -249,28 +227,6 @@ def test_what_a_rank_does_once_is_not_its_pace(seed, pattern, tmp_path):
     # Ranks wait for experts in all exchanges but those to which it comes late.
     assert sum(experts for experts, _ in waits) > 2_000_000
     assert "experts" in set(tables["findings"]["rule"])
-
-
-@pytest.mark.slow
-def test_communicators_of_the_same_ranks_have_their_own_experts(tmp_path):
-    outcome = simulate(planted(1, "rotating", (EXCHANGE, EXCHANGE)))
-    name = "ncclAlltoAll"
-    for rank, ops in enumerate(outcome.operations):
-        trace, payloads = rank_profile(outcome, rank), {}
-        for at, op in enumerate(op for op in ops if op.members):
-            start_ns, end_ns = (
-                instant - outcome.program.ranks[rank].capture_ns
-                for instant in (op.call.start, op.call.end - 20)
-            )
-            trace.nvtx(name, start_ns, end_ns, domain="NCCL", tid=5001 + rank + op.call.thread)
-            payloads[name, start_ns] = call_blob(name, 5 + at // 2 % 2, 1 << 20)
-        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
-    tables = quick("comm_stats", tmp_path)
-    experts = tables["experts"]
-    assert experts["group"].tolist() == [at % 2 for at in range(LAYERS_N * STEPS_N)]
-    # The same ranks lose in one after the other.
-    (gain_ns,) = tables["findings"].set_index("rule").loc[["experts"], "gain_ns"]
-    assert gain_ns == experts["late_ns"].sum() > 0
 
 
 @pytest.mark.slow

@@ -174,6 +174,7 @@ def test_payloads_change_no_waiting(ids_differ, tmp_path):
             base.execute("UPDATE NVTX_EVENTS SET binaryData = NULL")
     comm_without, tail_without = quick("comm_stats", tmp_path), quick("tail_stats", tmp_path)
     assert comm_without["transfers"]["bytes"].isna().all()
+    assert comm_without["groups"]["comm_id"].isna().all()
     for name in ("wall", "rank_verdicts"):
         pd.testing.assert_frame_equal(comm[name], comm_without[name], check_exact=True)
     for name in ("communicators", "collectives", "stragglers", "rank_clocks"):
@@ -185,16 +186,21 @@ def test_payloads_change_no_waiting(ids_differ, tmp_path):
     assert sums[0].equals(sums[1])
 
 
+def one_call(folder, raw=None, launch=(200, 300), **how):
+    """Return the tables of an all-reduce, the payload of its call if there is one, its launch."""
+    trace = TraceBuilder()
+    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
+    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=launch)
+    path = trace.write_sqlite(folder / "rank0.sqlite")
+    add_payloads(path, {} if raw is None else {("ncclAllReduce", 100): raw}, **how)
+    return quick("comm_stats", path)
+
+
 @pytest.mark.parametrize("kind", nightly_but(zip(TYPES, strict=True), [(6,), (17,)]))
 def test_all_types_of_integers_are_read(kind, tmp_path):
     schemas = {5: ((18, COMM), (kind, BYTES))}
-    trace = TraceBuilder()
-    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
-    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(200, 300))
-    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    raw = blob(5, structure(schemas[5], (3, 123_456)))
-    add_payloads(path, {("ncclAllReduce", 100): raw}, schemas=schemas)
-    assert rows(quick("comm_stats", path)["payloads"], "reason calls_n kernels_n") == [("ok", 1, 1)]
+    tables = one_call(tmp_path, blob(5, structure(schemas[5], (3, 123_456))), schemas=schemas)
+    assert rows(tables["payloads"], "reason calls_n kernels_n") == [("ok", 1, 1)]
 
 
 def grouped(tmp_path, calls, kernels):
@@ -212,9 +218,26 @@ def grouped(tmp_path, calls, kernels):
     return rows(quick("comm_stats", path)["payloads"], "reason calls_n kernels_n")
 
 
-def test_a_kernel_of_a_group_has_all_of_its_calls(tmp_path):
-    calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 5, 70, 1)]
-    assert grouped(tmp_path, calls, ["SendRecv"]) == [("ok", 2, 1)]
+@pytest.mark.parametrize(
+    ("calls", "kernels", "shown"),
+    [
+        # All calls of a group are of its kernel.
+        ([("ncclSend", 5, 100, 1), ("ncclRecv", 5, 70, 1)], ["SendRecv"], [("ok", 2, 1)]),
+        # Kernels are told apart by their operation, or not at all.
+        (
+            [("ncclAllReduce", 5, 100, 0), ("ncclAllGather", 5, 70)],
+            ["AllReduce_Sum", "AllGather"],
+            [("ok", 2, 2)],
+        ),
+        (
+            [("ncclSend", 5, 100, 1), ("ncclRecv", 6, 70, 1)],
+            ["SendRecv", "SendRecv"],
+            [("ok", 2, 0), ("shared", 0, 2)],
+        ),
+    ],
+)
+def test_what_kernels_of_a_group_carry(calls, kernels, shown, tmp_path):
+    assert grouped(tmp_path, calls, kernels) == shown
 
 
 def test_calls_between_groups_are_of_none(tmp_path):
@@ -249,17 +272,7 @@ def test_calls_between_groups_are_of_none(tmp_path):
 )
 def test_members_that_contradict_each_other_have_no_bandwidth(made, sizes, expected, tmp_path):
     for rank in range(2):
-        trace = TraceBuilder(hostname="node")
-        name, init = "ncclAllGather", "ncclCommInitRank"
-        trace.nvtx(init, 100, 200, domain="NCCL")
-        trace.nvtx(name, 1_000, 1_900, domain="NCCL")
-        times = {"start_ns": 3_000 + rank, "end_ns": 6_000, "stream_id": 9}
-        trace.kernel(_KERNEL.format("AllGather"), **times, launch=(1_100, 1_800))
-        payloads = {
-            (init, 100): call_blob(init, 5, made[rank], rank, rank),
-            (name, 1_000): call_blob(name, 5, sizes[rank]),
-        }
-        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
+        write_gather(tmp_path, rank, 5, sizes[rank], made=(made[rank], rank, rank))
     ((*shown, algbw, busbw),) = rows(
         quick("comm_stats", tmp_path)["transfers"], "bytes reason algbw_gb_s busbw_gb_s"
     )
@@ -267,47 +280,32 @@ def test_members_that_contradict_each_other_have_no_bandwidth(made, sizes, expec
     assert (algbw is None, busbw is None) == (expected[1] != "ok",) * 2
 
 
+def write_gather(folder, rank, comm, size, at=0, made=None):
+    """Write a rank with an all-gather in a communicator, and its making if that is recorded."""
+    trace = TraceBuilder(hostname="node")
+    name, init = "ncclAllGather", "ncclCommInitRank"
+    trace.nvtx(init, 100, 200, domain="NCCL")
+    trace.nvtx(name, at + 1_000, at + 1_900, domain="NCCL")
+    times = {"start_ns": at + 3_000 + rank, "end_ns": at + 6_000, "stream_id": 9}
+    trace.kernel(_KERNEL.format("AllGather"), **times, launch=(at + 1_100, at + 1_800))
+    payloads = {(name, at + 1_000): call_blob(name, comm, size)}
+    if made is not None:
+        payloads[init, 100] = call_blob(init, comm, *made)
+    add_payloads(trace.write_sqlite(folder / f"rank{rank}.sqlite"), payloads)
+
+
 @pytest.mark.parametrize(
     ("layout", "is_refused"), [("tp=4", True), ("tp=2,dp=2", False), ("dp=4", False)]
 )
 def test_a_layout_that_communicators_contradict_is_refused(layout, is_refused, tmp_path):
     for rank in range(4):
-        trace, at, comm = TraceBuilder(hostname="node"), 50_000 * (rank // 2), 5 + rank // 2
-        name = "ncclAllGather"
-        trace.nvtx(name, at + 1_000, at + 1_900, domain="NCCL")
-        times = {"start_ns": at + 3_000 + rank, "end_ns": at + 6_000, "stream_id": 9}
-        trace.kernel(_KERNEL.format("AllGather"), **times, launch=(at + 1_100, at + 1_800))
-        blobs = {(name, at + 1_000): call_blob(name, comm, 70)}
-        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), blobs)
+        write_gather(tmp_path, rank, 5 + rank // 2, 70, at=50_000 * (rank // 2))
     if is_refused:
         with pytest.raises(UsageError, match="ranks 0, 1 are a communicator"):
             quick("comm_stats", tmp_path, "--layout", layout)
     else:
         groups = quick("comm_stats", tmp_path, "--layout", layout)["groups"]
         assert set(groups["ranks"]) == {"0-1", "2-3"}
-
-
-def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
-    calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 6, 70, 1)]
-    assert grouped(tmp_path, calls, ["SendRecv", "SendRecv"]) == [("ok", 2, 0), ("shared", 0, 2)]
-
-
-def test_kernels_of_a_group_are_told_apart_by_their_operation(tmp_path):
-    calls = [("ncclAllReduce", 5, 100, 0), ("ncclAllGather", 5, 70)]
-    assert grouped(tmp_path, calls, ["AllReduce_Sum", "AllGather"]) == [("ok", 2, 2)]
-
-
-def test_a_damaged_payload_is_said_in_words(tmp_path):
-    for rank in range(2):
-        trace = TraceBuilder(hostname="node")
-        trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
-        times = {"start_ns": 900 + rank, "end_ns": 2_000, "stream_id": 9}
-        trace.kernel(_KERNEL.format("AllReduce"), **times, launch=(200, 300))
-        raw = call_blob("ncclAllReduce", 9, 100, 0)
-        blobs = {("ncclAllReduce", 100): raw[:24] + b"\5" + raw[25:]}
-        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), blobs)
-    answer = load_analysis("comm_stats").answer(quick("comm_stats", tmp_path))
-    assert "sizes not known (payloads that cannot be read)" in answer
 
 
 def test_each_reason_without_a_speed_has_words():
@@ -324,22 +322,11 @@ def test_each_reason_without_a_speed_has_words():
 
 @pytest.mark.parametrize("has_blobs", [False, True])
 def test_the_export_command_is_there_where_blobs_are_missing(has_blobs, tmp_path):
-    trace = TraceBuilder()
-    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
-    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(200, 300))
-    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    raw = call_blob("ncclAllReduce", 9, 100, 0)
-    add_payloads(path, {("ncclAllReduce", 100): raw} if has_blobs else {})
-    notes = load_analysis("comm_stats").caveats(quick("comm_stats", path))
+    tables = one_call(tmp_path, call_blob("ncclAllReduce", 9, 100, 0) if has_blobs else None)
+    notes = load_analysis("comm_stats").caveats(tables)
     assert any("--include-blobs=true" in note for note in notes) != has_blobs
 
 
 def test_a_kernel_that_no_call_launched_has_none(tmp_path):
-    trace = TraceBuilder()
-    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
-    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(600, 700))
-    shown = rows(
-        quick("comm_stats", trace.write_sqlite(tmp_path / "a.sqlite"))["payloads"],
-        "reason calls_n kernels_n",
-    )
-    assert shown == [("no_blob", 1, 0), ("no_call", 0, 1)]
+    shown = one_call(tmp_path, launch=(600, 700))["payloads"]
+    assert rows(shown, "reason calls_n kernels_n") == [("no_blob", 1, 0), ("no_call", 0, 1)]

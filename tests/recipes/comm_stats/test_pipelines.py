@@ -5,119 +5,40 @@ The truth is planted: what each stage computes and transfers is known to the nan
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from random import Random
 from statistics import mean
 
-import numpy as np
 import pandas as pd
 import pytest
-from collective_world import world as collective_world
 from comm_jobs import Plan, true_bubbles
-from effort import nightly_but, seeds
+from effort import seeds
 from machine import simulate, write_profiles
 from machine.changes import with_scaled
-from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
-from planted import frame_of
+from pipeline_world import SEND_RECV
 from quick_run import quick
-from trace_builder import TraceBuilder
 
 from nsys_llm.job.collectives.stages import may_be_stages
-from nsys_llm.recipes.comm_stats.findings.pipelines import bubble_words, find_pipelines
 from nsys_llm.report.rank_findings import RULES
 from nsys_llm.run.worker import load_analysis
 
-SCHEDULES = {"1F1B": (run, 1), "blocking": (run_blocking, 1), "interleaved": (run, 2)}
 #: Rules that blame a rank for what others wait for.
 BLAME = {*RULES, "collective_waits", "clocks_too_uncertain", "host_work"}
-#: Kernels of a step that all ranks launch, and of one expert.
-COMMON_N, EXPERT_N = 6, 3
-PIPELINE = {"pipeline_bubble", "slow_stage"}
-
-
-def world_of(seed, chunks_n, stages_n=None):
-    rng = np.random.default_rng(seed)
-    stages = stages_n or int(rng.integers(3, 9))
-    return World(
-        stages,
-        stages * int(rng.integers(1, 4)),
-        steps_n=int(rng.integers(1, 4)),
-        chunks_n=chunks_n,
-        jitter=0.02,
-        forward_us=float(rng.choice([400, 1000])),
-        seed=seed,
-    )
-
-
-def rules(recipe, folder):
-    return set(quick(recipe, folder)["findings"]["rule"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "schedule", "recipe"),
-    [(1, "1F1B", "comm_stats"), (2, "interleaved", "llm_hotspots"), (1, "blocking", "idle_gaps")],
+    ("schedule", "recipe"),
+    [("1f1b", "comm_stats"), ("interleaved", "llm_hotspots"), ("gpipe", "idle_gaps")],
 )
-def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
-    simulate, chunks_n = SCHEDULES[schedule]
-    ran = simulate(world_of(seed, chunks_n))
-    tables = quick(recipe, write_pipeline(tmp_path / "in", ran, gradients=bool(seed % 2)))
-    findings = tables["findings"]
-    assert not set(findings["rule"]) & BLAME
-    assert not findings["recommendation"].str.contains("garbage|mend the late").any()
+def test_nobody_is_blamed_for_the_schedule(schedule, recipe, tmp_path):
+    chunks_n = 1 + (schedule == "interleaved")
+    write_profiles(Plan({"pp": 3}, schedule, 6, chunks_n, steps_n=4).outcome, tmp_path)
+    tables = quick(recipe, tmp_path)
+    assert not set(tables["findings"]["rule"]) & BLAME
     if recipe == "comm_stats":
-        said = findings[findings["rule"] == "pipeline_bubble"]
-        assert len(said) == 1
-        assert said["title"].iloc[0].startswith(f"Pipeline of {len(ran)} stages")
-        assert "microbatches" in said["recommendation"].iloc[0]
-        answer = load_analysis(recipe).answer(tables)
-        assert "Bubble" in answer
-        assert "for rank" not in answer
-        assert "straggler" not in answer
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("stages", "late"), nightly_but([(3, 1), (4, 0), (4, 2), (6, 5)], [(3, 1), (4, 0)])
-)
-def test_the_time_that_a_late_host_leaves_its_stage_idle_is_no_bubble(stages, late, tmp_path):
-    sums = []
-    for case in ((), ((late, 300.0),)):
-        world = World(stages, 2 * stages, late=case)
-        tables = quick("comm_stats", write_pipeline(tmp_path / str(case), run_blocking(world)))
-        assert not set(tables["findings"]["rule"]) & BLAME
-        sums.append(tables["bubbles"].groupby("rank")[["host_ns", "bubble_ns"]].sum())
-    planted_ns = 300_000 * 2 * world.microbatches_n * world.steps_n
-    more = (sums[1] - sums[0]).loc[late]
-    assert more["host_ns"] == pytest.approx(planted_ns, rel=0.02)
-    assert more["bubble_ns"] <= 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", seeds(3, 1))
-def test_experts_that_are_launched_one_by_one_are_no_pipeline(seed, tmp_path):
-    rng = np.random.default_rng(seed)
-    free = np.full(2, 1_000_000)
-    traces = [TraceBuilder(hostname="node") for _ in range(2)]
-    for exchange in range(120):
-        experts = rng.binomial(16, 0.5) if exchange % 2 else 0
-        for rank, trace in enumerate(traces):
-            kernels_n = COMMON_N if exchange % 2 == 0 else EXPERT_N * abs(16 * rank - experts)
-            for _ in range(kernels_n):
-                start = int(free[rank])
-                trace.kernel(
-                    "gemm(int)", start_ns=start, duration_ns=9_000, launch=(start - 900, start)
-                )
-                free[rank] += 10_000
-        end = int(free.max()) + 30_000
-        for rank, trace in enumerate(traces):
-            start = int(free[rank])
-            span = {"start_ns": start, "end_ns": end + int(rng.integers(0, 500))}
-            trace.kernel(SEND_RECV, **span, launch=(start - 900, start), stream_id=9)
-        free[:] = end + 2_000
-    for rank, trace in enumerate(traces):
-        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    assert not rules("comm_stats", tmp_path) & PIPELINE
+        assert not re.search("for rank|straggler", load_analysis(recipe).answer(tables))
 
 
 @pytest.mark.slow
@@ -219,36 +140,6 @@ def test_a_bubble_with_waits_that_are_not_matched_is_at_least_so_much(tmp_path):
     assert bubble["bound_ns"] >= ours
 
 
-def write_collective(folder, runs, kernel):
-    folder.mkdir()
-    for rank, rank_rows in enumerate(runs):
-        trace = TraceBuilder(hostname="node")
-        before = 0
-        for stream, _, start, end in sorted(rank_rows, key=lambda row: row[2]):
-            if start > before:
-                trace.kernel("gemm(int)", start_ns=before + 1, end_ns=start)
-            trace.kernel(kernel, start_ns=start, end_ns=end, stream_id=stream)
-            before = max(before, end)
-        trace.write_sqlite(folder / f"rank{rank}.sqlite")
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", [ALL_REDUCE, SEND_RECV])
-@pytest.mark.parametrize(
-    ("ranks_n", "tensor_n"), nightly_but([(2, 2), (4, 4), (4, 2), (8, 8)], [(4, 2)])
-)
-def test_no_pipeline_is_named_where_there_is_none(ranks_n, tensor_n, kernel, tmp_path):
-    runs = collective_world(ranks_n, tensor_n)
-    folder = write_collective(tmp_path / "in", runs, kernel)
-    tables = quick("comm_stats", folder)
-    assert not set(tables["findings"]["rule"]) & PIPELINE
-    assert "pipeline" not in load_analysis("comm_stats").answer(tables)
-    for recipe in ("llm_hotspots", "idle_gaps"):
-        text = quick(recipe, folder)["findings"]["recommendation"].str.cat()
-        assert "interleaved stages" not in text
-
-
 def test_ends_of_chains_send_and_receive_less_often():
     for chain in ([44, 84, 76, 36], [192, 256, 256, 192], [40, 40, 80, 80, 40, 40], [40, 80]):
         assert may_be_stages(chain)
@@ -269,26 +160,3 @@ def test_equal_stages_in_lockstep_have_the_neighbors_of_the_line(seed, tmp_path)
         ("2-3", 96),
     }
     assert set(tables["bubbles"]["kind"]) == {"gpipe"}
-
-
-def test_stages_go_by_their_labels_and_a_sum_without_one_step_is_not_known():
-    steps = [(rank, step, 30 if rank == 1 else 10) for rank in range(3) for step in range(2)]
-    bubbles = [
-        {
-            **{"rank": rank, "step": step, "window_ns": 100, "compute_ns": compute_ns},
-            **{"bubble_ns": 50, "schedule_ns": 20, "imbalance_ns": 5 if step or rank else None},
-        }
-        for rank, step, compute_ns in steps
-    ]
-    # The first stage of the pipeline left no profile.
-    stages = [{"rank": rank, "pipeline": 0, "stage": rank + 1} for rank in range(3)]
-    tables = {
-        "bubbles": frame_of("bubbles", bubbles, "comm_stats"),
-        "stages": frame_of("stages", stages, "comm_stats"),
-    }
-    (pipeline,) = find_pipelines(tables)
-    assert (pipeline.pace, pipeline.pace_gpu["rank"]) == (2, 1)
-    assert pipeline.longer_pct == 200
-    assert pipeline.gpus["bubble_ns"].tolist() == [100] * 3
-    assert pipeline.gpus["imbalance_ns"].isna().tolist() == [True, False, False]
-    assert bubble_words(pipeline) == "50.0 %"

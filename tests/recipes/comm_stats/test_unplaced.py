@@ -70,23 +70,6 @@ def test_ranks_that_may_be_no_stages_are_told_by_what_they_compute(tmp_path):
     assert title.startswith("One rank is heavier: rank 2 computes ")
 
 
-def test_a_pipeline_that_is_matched_is_told_as_such(tmp_path):
-    world = RankWorld(4)
-    for step in range(8):
-        world.begin(lambda _, step=step: f"step {step}")
-        for way in (range(4), reversed(range(4))):
-            order = list(way)
-            for _ in range(6):
-                for stage, ahead in zip(order, [*order[1:], None], strict=True):
-                    world.run(stage, GEMM, 100_000)
-                    if ahead is not None:
-                        world.meet((stage, ahead), SEND_RECV, 4_000)
-        world.end()
-    tables = quick("comm_stats", world.write(tmp_path))
-    assert not tables["exchanges"]["unplaced"].any()
-    assert "unplaced_pipeline" not in set(tables["findings"]["rule"])
-
-
 def test_of_gpus_of_one_process_the_one_that_computes_most_is_named(tmp_path):
     title, row = found(
         forward(tmp_path, [150_000, 150_000, 210_000, 150_000], apart_ns=90_000, one_process=True)

@@ -1,4 +1,4 @@
-"""The first words of an overview: what a load, few steps or unrecorded work change in them."""
+"""The first words of an overview: unrecorded work, unknown kernels, memory in the loop."""
 
 from __future__ import annotations
 
@@ -9,56 +9,14 @@ from trace_builder import TraceBuilder
 pytestmark = pytest.mark.slow
 
 MS = 1_000_000
+GEMM = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_TNT"
+UNKNOWN = "void acme::zigzag_blend_v7<float, (int)4>(T1 *, int)"
 
 
 def overview(trace, folder):
     """Return the report of an overview, and those of its recipes."""
     part = quick_part("llm_overview", trace.write_sqlite(folder / "rank0.sqlite"))
     return part.report, part.parts
-
-
-def loaded(*, named):
-    """60 ms of copies that load a model, then four forward passes of 10 ms."""
-    trace = TraceBuilder()
-    trace.memcpy(
-        "HtoD", start_ns=2 * MS, duration_ns=60 * MS, size_bytes=2**30, launch=(MS, 62 * MS)
-    )
-    if named:
-        trace.nvtx("init_model", 0, 63 * MS)
-    for step in range(4):
-        start_ns = (64 + 11 * step) * MS
-        if named:
-            trace.nvtx("forward", start_ns, start_ns + 10 * MS)
-        for launch in range(2):
-            at_ns = start_ns + launch * 5 * MS
-            trace.kernel(
-                f"gemm_{launch}",
-                start_ns=at_ns + 100_000,
-                duration_ns=4_800_000,
-                launch=(at_ns + 1_000, at_ns + 9_000),
-            )
-    return trace
-
-
-@pytest.mark.slow
-def test_a_load_is_no_part_of_steps_and_phases_and_changes_no_first_word(tmp_path):
-    (tmp_path / "named").mkdir()
-    plain, _ = overview(loaded(named=False), tmp_path)
-    named, parts = overview(loaded(named=True), tmp_path / "named")
-    (without,), (with_steps,) = plain.wall, named.wall
-    assert without.bound == with_steps.bound
-    # Without steps nothing is known to come before them.
-    shares = [{part.label: part.share_pct for part in line.parts} for line in (without, with_steps)]
-    assert shares[1].pop("start-up") + shares[1]["idle"] == pytest.approx(shares[0].pop("idle"))
-    assert shares[0].items() <= shares[1].items()
-    causes = [[item.cause for item in report.opportunities] for report in (plain, named)]
-    assert causes[0] == causes[1] != []
-    assert "4 steps of" in named.screen.facts
-    phases = parts["nvtx_phase_attribution"].tables["phases"].set_index("phase")
-    assert phases["gpu_ns"].to_dict() | {"model loading": 60 * MS, "forward": 38_400_000} == (
-        phases["gpu_ns"].to_dict()
-    )
-    assert phases["step_ns"].sum() == phases.loc["forward", "step_ns"] == 9_600_000
 
 
 def sampled(active_pct):
@@ -93,3 +51,37 @@ def test_where_nothing_gains_the_largest_part_is_said_and_no_other(tmp_path):
     trace = TraceBuilder().kernel("gemm", start_ns=0, duration_ns=100 * MS)
     report, _ = overview(trace.kernel("other", start_ns=100 * MS, duration_ns=MS), tmp_path)
     assert report.answer.endswith("or more. The largest part of the time is GEMM, 99.0 %.")
+
+
+@pytest.mark.parametrize(("unknown_ns", "is_first"), [(400_000, True), (20_000, False)])
+def test_the_largest_is_named_with_its_share_and_command(tmp_path, unknown_ns, is_first):
+    trace, at_ns = TraceBuilder(), 0
+    for _ in range(100):
+        for name, ns in ((UNKNOWN, unknown_ns), (GEMM, 200_000)):
+            trace.kernel(name, start_ns=at_ns, duration_ns=ns, launch=(at_ns - 900, at_ns - 500))
+            at_ns += ns
+    report, _ = overview(trace, tmp_path)
+    assert report.screen is not None
+    lines = [line for line in report.screen.lines if "zigzag" in line]
+    assert len(lines) == is_first
+    if is_first:
+        assert "66.7 %" in lines[0]
+        assert "ncu --kernel-name" in lines[0]
+        assert "nothing" not in report.answer
+        assert "No recipe found anything" not in report.answer
+
+
+def test_memory_that_is_allocated_in_the_loop_comes_first_with_its_call(tmp_path):
+    trace, at_ns = TraceBuilder(), 1_000_000
+    for _ in range(100):
+        trace.api("cudaMallocAsync_v11020", start_ns=at_ns, duration_ns=220_000)
+        at_ns += 221_000
+        trace.kernel(
+            GEMM, start_ns=at_ns + 8_000, duration_ns=120_000, launch=(at_ns, at_ns + 4_000)
+        )
+        at_ns += 5_000
+    first = overview(trace, tmp_path)[0].findings[0]
+    assert first.title.startswith("Memory is allocated in the loop: rank 0's GPU idles")
+    assert first.recommendation.startswith(
+        "Keep buffers from step to step instead of `cudaMallocAsync`"
+    )

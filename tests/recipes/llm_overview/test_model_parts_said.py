@@ -43,19 +43,6 @@ def test_part_and_line_stand_in_the_title(tmp_path):
     assert f"{part} (`vllm/model_executor/models/llama.py:80`): {share:.1f} %;" in pointwise.details
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fits", ["no map", "another run", "half"])
-def test_a_map_that_does_not_fit_leaves_titles_as_they_are(tmp_path, fits):
-    said = {
-        "no map": None,
-        "another run": lambda notes: {int(key) + (7 << 32): said for key, said in notes.items()},
-        "half": lambda notes: dict(list(notes.items())[::2]),
-    }[fits]
-    found = kernel_findings(tmp_path, said)
-    assert found["old_attention"].title.endswith(" % of the time")
-    assert found["unfused_pointwise"].title == "Unfused pointwise kernels"
-
-
 def test_what_the_eager_run_tells_is_called_inferred(tmp_path):
     found = kernel_findings(tmp_path, eager=True)
     assert found["old_attention"].title.endswith(

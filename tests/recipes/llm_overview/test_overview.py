@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from itertools import chain
 
 import pytest
 from command_line import run
 from effort import nightly_but
-from machine.parts import GEMM, ranked
-from machine.profile_writer import write_profiles
-from machine.program import Program, Sync
-from machine.simulation import simulate
-from quick_run import quick
 from rendered import record_of
 from results import analyse, differences, read_report, read_results
 from trace_builder import TraceBuilder
@@ -103,32 +96,3 @@ def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
     assert read_report(out)["report"]["answer"] == (
         "Nothing ran on a GPU. `files` says what was read."
     )
-
-
-def working_between_steps(late_ns, *, rank=2, steps_n=8):
-    """Return a job with as much work before its steps as in them; one rank is late in all of it."""
-
-    def body(make, at, step):
-        late = [make.copy("DtoD", late_ns, stream=7)] if at == rank else []
-        layers = [[make.kernel(GEMM, 30_000), make.reduce(800)] for _ in range(4)]
-        return [*late, *chain(*layers), Sync("stream")]
-
-    before = ranked(4, steps_n, body, 0, stepped=False)
-    steps = ranked(4, steps_n, body, 1)
-    pairs = zip(before.ranks, steps.ranks, strict=True)
-    return Program(
-        tuple(
-            replace(then, threads=((*first.threads[0], *then.threads[0]),)) for first, then in pairs
-        )
-    )
-
-
-@pytest.mark.nightly
-def test_a_rank_that_is_late_outside_of_steps_too_is_priced_in_its_steps(tmp_path):
-    outcome = simulate(working_between_steps(500_000))
-    write_profiles(outcome, tmp_path)
-    healed_ns = simulate(working_between_steps(1)).wall_ns
-    in_steps_ns = (outcome.wall_ns - healed_ns) / 2
-    tables = quick("llm_overview", tmp_path, "--step", "re:ProfilerStep")
-    gained = tables["opportunities"].set_index("cause_rank").loc[2]
-    assert gained["gain_ns"] == pytest.approx(in_steps_ns, rel=0.05)

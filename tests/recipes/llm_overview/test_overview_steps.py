@@ -2,74 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from quick_run import quick
-from step_world import StepWorld
+from results import rows
 from trace_builder import TraceBuilder
 
-from nsys_llm.facts.steps import finder
 from nsys_llm.recipes.llm_overview.findings.screen import screen
 from nsys_llm.recipes.llm_overview.tables.ranks import mean_step_ns, rank_rows
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.steps import DeviceSteps, StepKind
 from nsys_llm.trace.wall import DeviceWall, RankWall
 
-STEPS_N = 9
 #: Any recipe will do: steps are the overview's own.
 ONLY = ("--only", "llm_hotspots")
 PAUSES = ("--only", "step_budget")
-
-
-def written(folder, seed, name="rank0", label="work"):
-    """Write a rank of steps that begin where the one before ended; return it and their ends."""
-    world = StepWorld(seed)
-    world.launch("before", step=-1)
-    for step in range(STEPS_N):
-        with world.range(label):
-            for _ in range(5):
-                world.launch("gemm", step=step)
-        world.idle()
-    folder.mkdir(exist_ok=True)
-    ends = [
-        max(world.ends[at] for at, of in world.truth.items() if of <= step)
-        for step in range(-1, STEPS_N)
-    ]
-    return world.trace.write_sqlite(folder / f"{name}.sqlite"), ends
-
-
-def gpus(path, *words):
-    return quick("llm_overview", path, *ONLY, *words)["ranks"].reset_index().to_dict("records")
-
-
-@pytest.mark.slow
-def test_steps_are_found_once_a_rank_for_all_recipes(tmp_path, monkeypatch):
-    path, _ = written(tmp_path, 1)
-    found_n = []
-    with_operations = finder.with_operations
-
-    def counted(spans, *rest):
-        found_n.append(len(spans))
-        return with_operations(spans, *rest)
-
-    monkeypatch.setattr(finder, "with_operations", counted)
-    quick("llm_overview", path)
-    assert found_n == [STEPS_N]
-
-
-@pytest.mark.slow
-def test_steps_that_a_time_cuts_do_not_count(tmp_path):
-    path, ends = written(tmp_path, 1)
-    chance = random.Random(1)
-    first, last = sorted(chance.sample(range(2, STEPS_N), 2))
-    # From inside of one step to inside of another; those between are whole.
-    window = f"{ends[first] - 1}/{ends[last] + 1}"
-    (gpu,) = gpus(path, "--filter-time", window)
-    assert gpu["steps_n"] == last - first
-    assert gpu["step_ns"] * (last - first) == pytest.approx(ends[last] - ends[first], rel=1e-12)
 
 
 def wall_of(steps_of, name="work"):
@@ -140,6 +89,13 @@ def test_a_step_of_which_few_hold_more_is_the_usual_one(beside, steps, tmp_path)
     assert facts == steps
     assert shown.trust.startswith("Too little to judge: ")
     assert shown.by_step == (len(beside) not in (1, 3))
+
+
+def test_steps_that_a_time_cuts_do_not_count(tmp_path):
+    # From inside of one step to inside of another; those between are whole.
+    words = "--filter-time", f"{3 * 1_480_000 - 1}/{9 * 1_480_000 + 1}"
+    ranks = quick("llm_overview", training(tmp_path, {}), *ONLY, *words)["ranks"]
+    assert rows(ranks, "steps_n step_ns") == [(6, 1_480_000)]
 
 
 @pytest.mark.parametrize("beside", [{}, dict.fromkeys((5, 11, 17), 1)])

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
 from itertools import pairwise
 
 import pandas as pd
 import pytest
-from effort import seeds
-from machine import random_program, simulate, write_profiles
 from quick_run import quick, quick_run
 
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.recipes.llm_overview.tables import views, whole_run
-from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.building import finished
-from nsys_llm.report.part import OverviewParts
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.testing import demo as demo_set
 
 LANE = ["view", "rank", "device_id"]
 STATES = ("work", "wait")
@@ -27,17 +20,7 @@ STATES = ("work", "wait")
 
 def looked(*words):
     kept = KeptRanks(here=True)
-    run = quick_run("llm_overview", *words, kept=kept)
-    part = finished(run, kept)
-    return part.tables["timeline"], {**part.tables, **parts_of(part)}, part
-
-
-def parts_of(part):
-    return {
-        f"{name}/{table}": frame
-        for name, of_recipe in part.parts.items()
-        for table, frame in of_recipe.tables.items()
-    }
+    return finished(quick_run("llm_overview", *words, kept=kept), kept)
 
 
 def times_of(rows):
@@ -71,7 +54,7 @@ def shown(demo):
 @pytest.mark.parametrize("words", [(), ("--steps", "3:6", "--filter-nvtx", "decode")])
 def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
     """Filters choose steps, and thin out no lane."""
-    rows = looked(demo, *words)[0] if words else shown[0]
+    rows = (looked(demo, *words) if words else shown).tables["timeline"]
     assert set(rows["view"]) == {0, 1, 2}
     lanes = [*rows[rows["part"].isin(STATES)].groupby(LANE)]
     for (_, rank, _), lane in lanes[::2] if words else lanes:
@@ -91,9 +74,9 @@ def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
 
 @pytest.mark.slow
 def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(shown):
-    rows, tables, _ = shown
-    steps = tables["step_budget/job_steps"].set_index("step")
-    spans = tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
+    rows, budget = shown.tables["timeline"], shown.parts["step_budget"].tables
+    steps = budget["job_steps"].set_index("step")
+    spans = shown.tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
     for (_, rank, _), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
         ordered = lane.sort_values("start_ns")
         ends = ordered["end_ns"].tolist()
@@ -107,10 +90,10 @@ def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(sho
 
 @pytest.mark.slow
 def test_the_whole_run_is_the_steps_of_each_gpu_without_holes(shown):
-    rows, tables, _ = shown
+    rows, budget = shown.tables["timeline"], shown.parts["step_budget"].tables
     run = rows[rows["view"] == 0]
-    steps = tables["step_budget/device_steps"]
-    spans = tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
+    steps = budget["device_steps"]
+    spans = shown.tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
     for rank, lane in run[run["part"] == "steps"].groupby("rank"):
         ends = lane["end_ns"].tolist()
         assert lane["start_ns"].tolist()[1:] == ends[:-1]
@@ -123,7 +106,7 @@ def test_the_whole_run_is_the_steps_of_each_gpu_without_holes(shown):
         assert sums["idle"] == own["idle_ns"].sum()
         assert lane["step"].dropna().tolist() == own["job_step"].tolist()
     framed = run[run["part"] == "shown"].set_index("step")["duration_ns"].to_dict()
-    jobs = tables["step_budget/job_steps"].set_index("step")["wall_ns"]
+    jobs = budget["job_steps"].set_index("step")["wall_ns"]
     views_shown = set(rows.loc[rows["view"] > 0, "step"])
     assert framed == {step: jobs[step] for step in views_shown}
     step, title = rows.loc[rows["view"] == 1, ["step", "shows"]].iloc[0]
@@ -146,49 +129,6 @@ def test_of_many_steps_of_many_gpus_some_are_joined(gpus_n, steps_n):
         assert sum(row["steps_n"] for row in some) == steps_n
         assert (some[0]["start_ns"], some[-1]["end_ns"]) == (0, 10 * steps_n)
         assert sum(row["idle_ns"] for row in some) == 2 * steps_n
-
-
-OPERATIONS = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
-
-
-@pytest.mark.nightly("2")
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(5, 1))
-def test_work_of_random_jobs_is_what_their_rows_say(tmp_path, seed):
-    paths = write_profiles(simulate(random_program(seed, certain=True)), tmp_path)
-    rows, _, _ = looked(*paths)
-    assert len(rows)
-    for (_, rank, device), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
-        low, high = int(lane["start_ns"].min()), int(lane["end_ns"].max())
-        spans = []
-        with sqlite3.connect(paths[rank]) as database:
-            there = {name for (name,) in database.execute("select name from sqlite_master")}
-            for name in (f"CUPTI_ACTIVITY_KIND_{operation}" for operation in OPERATIONS):
-                query = f"select start, end from {name} where deviceId = ?"
-                spans += database.execute(query, (device,)).fetchall() if name in there else []
-        busy = set()
-        for start, end in spans:
-            busy.update(range(max(start, low), min(end, high)))
-        sums = times_of(lane)
-        idle_ns = sum(ns for name, ns in sums.items() if name in (*CAUSE_NAMES, "idle"))
-        assert sum(sums.values()) - idle_ns == len(busy)
-        assert sum(sums.values()) == high - low
-
-
-@pytest.mark.nightly
-def test_ranks_stand_where_they_truly_were(shown):
-    rows, _, part = shown
-    shifts = {}
-    for (view, rank), lane in rows[rows["part"].isin(STATES)].groupby(["view", "rank"]):
-        (ahead_ns,) = set(lane["since_ns"] - lane["start_ns"])
-        shifts.setdefault(view, []).append(ahead_ns - demo_set._CAPTURE_STARTS_NS[rank])
-    assert len(shifts) == 2
-    # Ranks leave a collective within 4 us.
-    assert all(max(some) - min(some) < 4_000 for some in shifts.values())
-    clocks = job_clock(OverviewParts(part.parts, part.run.ranks, part.run.options))
-    for rank in part.run.ranks:
-        for at_ns in (0, 10**6, 10**8, 10**11):
-            assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1
 
 
 def about(rank, device_id=0, blamed=None):

@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pytest
-from command_line import run
 from quick_run import quick, quick_part
 from results import rows
 from trace_builder import TraceBuilder
@@ -642,14 +641,3 @@ def test_the_word_of_a_decode_is_what_its_roofline_says(words, word, tmp_path):
     asked = () if words is None else ("--model", config(tmp_path), *words)
     part = quick_part("llm_overview", planted(tmp_path, 12), "--only", "roofline", *asked)
     assert part.report.wall[0].bound.word == word
-
-
-def test_a_run_with_a_model_is_published(tmp_path):
-    path, out = planted(tmp_path, 5), tmp_path / "out"
-    words = ("--input", path, "--model", config(tmp_path), *OF_PLANTED, "--output", out)
-    ended = run(*words, recipe="roofline")
-    assert ended.code == 0
-    assert any("MBU 61.4 %" in line for line in ended.printed)
-    assert (out / "step_roofline.parquet").exists()
-    refused = run(*words[:2], "--model", path, recipe="roofline")
-    assert (refused.code, len(refused.said)) == (2, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from effort import at_night, seeds
+from effort import at_night
 from quick_run import quick
 from results import plain
 from serving_plants import Server
@@ -28,46 +28,6 @@ def of(server, seed, folder):
 
 def lost(tables):
     return [row for row in ANALYSIS.findings(tables) if row.rule == "drafts_lose"]
-
-
-def truth(run):
-    """Return what a step with drafts takes over one without of as many requests, minus 1."""
-    ends, pairs = [max(end for _, end in step.ops) for step in run.steps], []
-    for step, before, end in zip(run.steps[1:], ends, ends[1:], strict=False):
-        pairs.append((step.fields, end - before))
-    by_requests: dict[int, tuple[list[int], list[int]]] = {}
-    for fields, took_ns in pairs:
-        if fields["gen_reqs"] and not fields["ctx_reqs"]:
-            drafts = fields["gen_tokens"] > fields["gen_reqs"]
-            by_requests.setdefault(fields["gen_reqs"], ([], []))[drafts].append(took_ns)
-    means = [
-        (sum(some) / len(some) / (sum(others) / len(others)), len(some))
-        for others, some in by_requests.values()
-        if min(len(some), len(others)) >= 5
-    ]
-    return sum(ratio * n for ratio, n in means) / sum(n for _, n in means) - 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(6, 1))
-def test_steps_without_drafts_say_how_many_must_be_accepted(seed, tmp_path):
-    server = KINDS["both"]
-    tables, row = of(server, seed, tmp_path)
-    assert row["basis"] == "recorded"
-    assert row["needed"] == pytest.approx(truth(server.run(seed)), rel=0.05)
-    assert row["needed_low"] <= row["needed"] <= row["needed_high"]
-    assert row["accepted_low"] <= 3 * server.accept <= row["accepted_high"] + 0.05
-    assert row["verdict"] == "loses"
-    (finding,) = lost(tables)
-    assert finding.title == (
-        f"Drafts do not pay on rank 0: a request accepts {row['accepted']:.2f} a step, "
-        f"{row['needed_low']:.2f} are needed"
-    )
-    # What the steps with drafts bring takes a step without them for each token.
-    frame = tables["batch_steps"].query("mark == '' and ctx_reqs == 0 and gen_tokens > gen_reqs")
-    took_ns = (frame["window_ns"] - frame["no_work_ns"]).sum()
-    share = 1 - (1 + row["accepted"]) / (1 + row["needed"])
-    assert row["lost_ns"] == pytest.approx(took_ns * share)
 
 
 @pytest.mark.parametrize(

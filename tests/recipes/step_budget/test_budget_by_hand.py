@@ -23,41 +23,6 @@ def path(tables):
     return [(row["class"], row["activity"], row["duration_ns"]) for row in rows]
 
 
-def test_a_launch_that_returns_late_is_what_an_operation_waits_for(tmp_path):
-    trace = TraceBuilder()
-    trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
-    trace.nvtx("tokenise", 210, 240)
-    trace.kernel("b", start_ns=300, end_ns=400, launch=(250, 280))
-    tables, sums = tables_and_sums(tmp_path, trace)
-    assert sums == {"compute": 100, "launch_latency": 20, "launch_api": 30, "host_no_cuda": 150}
-    assert path(tables) == [
-        ("compute", "b", 100),
-        ("launch_latency", "", 20),
-        ("launch_api", "cudaLaunchKernel", 30),
-        ("host_no_cuda", "", 10),
-        ("host_no_cuda", "tokenise", 30),
-        ("host_no_cuda", "", 110),
-    ]
-
-
-def test_a_wait_leads_to_what_ended_in_it(tmp_path):
-    trace = TraceBuilder()
-    trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
-    trace.api("cudaDeviceSynchronize_v3020", start_ns=70, end_ns=230)
-    trace.kernel("b", start_ns=300, end_ns=400, launch=(250, 280))
-    tables, sums = tables_and_sums(tmp_path, trace)
-    assert sums == {
-        "compute": 200,
-        "sync_latency": 30,
-        "host_no_cuda": 20,
-        "launch_api": 30,
-        "launch_latency": 20,
-    }
-    waits = tables["ceilings"][tables["ceilings"]["change"] == "wait"].to_dict("records")
-    assert [(row["name"], row["path_ns"]) for row in waits] == [("cudaDeviceSynchronize", 100.0)]
-    assert not waits[0]["is_bound"]
-
-
 def test_a_wait_after_everything_had_ended_waited_for_nothing(tmp_path):
     trace = TraceBuilder()
     trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))

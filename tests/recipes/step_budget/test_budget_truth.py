@@ -26,8 +26,6 @@ FRESH = 200
 #: 0.27 of 100 jobs.
 INFERRED = 100
 LIMIT_PCT = 0.5
-#: Scenarios with a hand-over between threads, or dependencies in graphs across streams.
-UNCERTAIN = ("backward_thread", "graph_replays")
 
 
 @pytest.fixture
@@ -62,7 +60,7 @@ def test_random_jobs_with_certain_edges_are_told_exactly(tmp_path, every_meeting
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - set(UNCERTAIN)))
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_scenarios_are_told_exactly(tmp_path, name):
     outcome, tables = budget(tmp_path, SCENARIOS[name]())
     check_identities(tables)

@@ -48,12 +48,6 @@ def test_a_change_that_is_not_replayed_has_the_reason_in_its_row(tmp_path):
     assert tied["gain_ns"].isna().equals(tied["reason"].notna())
 
 
-@pytest.mark.slow
-def test_the_first_screen_says_so(tmp_path):
-    rules = tables_of(tmp_path, "llm_overview", ("one", "two"))["all_findings"]["rule"]
-    assert "clocks_apart" in set(rules)
-
-
 @pytest.mark.parametrize(
     ("hosts", "options"),
     [(("one", "one"), ()), (("one", "two"), ("--disable-alignment",))],

@@ -153,14 +153,6 @@ def test_one_rank_that_collects_is_named(tmp_path):
     assert finding["title"].endswith("garbage collection (`gc`)")
 
 
-@pytest.mark.slow
-def test_pauses_that_nothing_names_are_in_turns(tmp_path):
-    pauses = {(rank, 4 + 3 * rank): [Compute(5 * MS)] for rank in range(3)}
-    tables = when_of(tmp_path, pauses, ranks_n=3)
-    (finding,) = tables["findings"].query("rule == 'when_idle'").to_dict("records")
-    assert finding["title"].startswith("Ranks 0-2 in turns (1 steps each): pauses")
-
-
 CACHED = [Call("cuModuleLoadDataEx", 30_000), *first_launch()]
 
 

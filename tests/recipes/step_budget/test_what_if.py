@@ -15,14 +15,12 @@ from judgement.truth import planted
 from machine import changes, oracle, random_program, scenarios, simulate
 from machine.program import Sync
 from path_truth import budget, finds_its_steps, matched
-from quick_run import quick
 from replay_truth import rewritten, steady, steps_ns, true_steps_ns, truths
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.critical_path.job import meetings
 from nsys_llm.manifest.what_if import parse_change
 from nsys_llm.recipes.step_budget.findings.on_path import findings
-from nsys_llm.testing import demo
 
 #: Other jobs in each run; a failure names its seed.
 FRESH = 100
@@ -110,16 +108,6 @@ def test_ranks_that_begin_apart_begin_together_with_an_infinitely_fast_host(
     assert predicted["host=1"][0] == predicted["host=1"][1]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("name", "rank"), [("slow_gpu", 1), ("late_host", 2)])
-def test_a_late_rank_replayed_as_the_median_one_is_near_the_job_without_it(tmp_path, name, rank):
-    program = scenarios.SCENARIOS[name]()
-    outcome, tables = budget(tmp_path, program)
-    healed = changes.without_fault(changes.without_slow_rank(program, rank), "late_host")
-    true_ns, then_ns = true_steps_ns(healed, outcome), predictions(tables)[f"rank:rank{rank}"][0]
-    assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks_n", "seed"), [(2, 1), (3, 14), (5, 21), *at_night((2, 4), (3, 15))]
@@ -182,20 +170,6 @@ def test_shorter_work_gains_more_the_shorter_and_at_most_its_ceiling(tmp_path, n
     most_ns = kernel["path_ns"] * len(tables["job_steps"])
     for ns, factor in zip(then, (0, 0.5, 0.9, 1), strict=True):
         assert now_ns - ns <= (1 - factor) * most_ns + 1_000
-
-
-@pytest.mark.nightly
-def test_the_straggler_of_the_demo_gains_what_the_demo_without_it_takes_less(tmp_path, monkeypatch):
-    demo.write_demo(tmp_path / "slow")
-    monkeypatch.setattr(demo, "SLOWNESS", (1.0, 1.003, 1.0, 0.998))
-    demo.write_demo(tmp_path / "even")
-    tables = quick("step_budget", tmp_path / "slow" / "baseline")
-    even = quick("step_budget", tmp_path / "even" / "baseline")
-    true_ns = int(even["job_steps"]["wall_ns"].sum())
-    now_ns = int(tables["job_steps"]["wall_ns"].sum())
-    assert 100 * (now_ns - true_ns) / now_ns > 12
-    then_ns, _ = predictions(tables)["rank:rank2"]
-    assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
 
 
 @pytest.mark.nightly

@@ -121,16 +121,10 @@ class Stretches:
 
     def ends_ns(self) -> IntArray:
         """Return when each stretch ends, shape (stretches,)."""
-        return ends_ns(self.begin_ns, self.first, self.top_ns)
-
-
-def ends_ns(begin_ns: IntArray, first: IntArray, top_ns: IntArray) -> IntArray:
-    """Return when each stretch of some segments ends, shape (stretches,); see `Stretches`."""
-    ends = np.empty_like(begin_ns)
-    ends[1:] = begin_ns[:-1]
-    filled = np.diff(first) > 0
-    ends[first[:-1][filled]] = top_ns[filled]
-    return ends
+        ends, filled = np.empty_like(self.begin_ns), np.diff(self.first) > 0
+        ends[1:] = self.begin_ns[:-1]
+        ends[self.first[:-1][filled]] = self.top_ns[filled]
+        return ends
 
 
 def make_key(kind: npt.ArrayLike, edge: npt.ArrayLike, detail: npt.ArrayLike) -> Keys:

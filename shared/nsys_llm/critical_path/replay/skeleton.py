@@ -56,53 +56,19 @@ class Marks:
 
 
 @dataclass(frozen=True)
-class Skeleton:
-    """Nodes and edges of one rank; their weights come from a `Condenser`.
+class Nodes:
+    """Nodes of one rank: threads', then starts of operations, then ends of members, ends, begins.
 
-    Nodes are threads', then starts of operations, then ends of members, ends, and begins.
+    Of which node is what, -1 stands for none.
 
     Attributes:
-        base_ns: Shape (nodes,), the time of those that nothing precedes, `NEVER` of the others.
-        source: Shape (edges,), a node.
-        target: Shape (edges,), a node.
-        kind: Shape (edges,), one of the codes above.
-        item: Shape (edges,), of what the edge is: an operation, a link, a call, ...
         at_call: Shape (thread nodes,), the call of each.
         is_return: Shape (thread nodes,), whether it is the call's return, else its begin.
-        inner: Shape (stream nodes,), operations, ascending.
-        groups: Shape (groups,), where in the operations groups begin, ascending; those of launch
-            edges are among them.
-        group_of: Shape (launch edges,), position in `groups`.
-        group_target: Shape (launch edges,), position in `inner`.
-        member_start: Shape (members,), node.
-        member_end: Shape (members,), node.
-    """
-
-    base_ns: IntArray
-    source: IntArray
-    target: IntArray
-    kind: IntArray
-    item: IntArray
-    at_call: IntArray
-    is_return: Bools
-    inner: IntArray
-    groups: IntArray
-    group_of: IntArray
-    group_target: IntArray
-    member_start: IntArray
-    member_end: IntArray
-    ends_from: int
-    begins_from: int
-
-
-@dataclass(frozen=True)
-class _Nodes:
-    """Which node is what; -1 for none.
-
-    Attributes:
-        at_call: See `Skeleton`, as all that it has, too.
+        of_begin: Shape (calls,), the node of its thread from which the begin of each follows.
+        of_return: Likewise, its return.
         begins: Shape (calls,), the node of the begin of each call.
         returns: Likewise, of its return.
+        inner: Shape (stream nodes,), operations, ascending.
         starts: Shape (operations,), the node of the start of each operation.
         ends: Likewise, from which its end follows: its start's, or that of a member's end.
     """
@@ -121,7 +87,37 @@ class _Nodes:
     n: int
 
 
-def _nodes(graph: RankGraph, marks: Marks) -> _Nodes:
+@dataclass(frozen=True)
+class Skeleton(Nodes):
+    """Nodes and edges of one rank; their weights come from a `Condenser`.
+
+    Attributes:
+        base_ns: Shape (nodes,), the time of those that nothing precedes, `NEVER` of the others.
+        source: Shape (edges,), a node.
+        target: Shape (edges,), a node.
+        kind: Shape (edges,), one of the codes above.
+        item: Shape (edges,), of what the edge is: an operation, a link, a call, ...
+        groups: Shape (groups,), where in the operations groups begin, ascending; those of launch
+            edges are among them.
+        group_of: Shape (launch edges,), position in `groups`.
+        group_target: Shape (launch edges,), position in `inner`.
+        member_start: Shape (members,), node.
+        member_end: Shape (members,), node.
+    """
+
+    base_ns: IntArray
+    source: IntArray
+    target: IntArray
+    kind: IntArray
+    item: IntArray
+    groups: IntArray
+    group_of: IntArray
+    group_target: IntArray
+    member_start: IntArray
+    member_end: IntArray
+
+
+def _nodes(graph: RankGraph, marks: Marks) -> Nodes:
     ops, calls_n = graph.edges.ops, graph.edges.host.calls.row.size
     at_call, is_return, of_begin, of_return = _thread_nodes(graph)
     inner = _inner(graph, marks)
@@ -135,7 +131,7 @@ def _nodes(graph: RankGraph, marks: Marks) -> _Nodes:
     ends[marks.members] = members_from + np.arange(marks.members.size)
     ends_from = members_from + marks.members.size
     begins_from = ends_from + marks.ends_n
-    return _Nodes(
+    return Nodes(
         at_call,
         is_return,
         of_begin,
@@ -170,25 +166,21 @@ def skeleton(graph: RankGraph, marks: Marks) -> Skeleton:
     base_ns[nodes.begins_from :] = marks.begin_ns
     base_ns[target] = NEVER
     return Skeleton(
+        **vars(nodes),
         base_ns=base_ns,
         source=source,
         target=target,
         kind=kind.astype(np.int64),
         item=item,
-        at_call=nodes.at_call,
-        is_return=nodes.is_return,
-        inner=nodes.inner,
         groups=groups,
         group_of=group_of,
         group_target=group_target,
         member_start=nodes.starts[marks.members],
         member_end=nodes.ends[marks.members],
-        ends_from=nodes.ends_from,
-        begins_from=nodes.begins_from,
     )
 
 
-def _device_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
+def _device_edges(graph: RankGraph, marks: Marks, nodes: Nodes) -> list[_Part]:
     links, waits, (tails, ends) = graph.links, graph.waits, marks.tails.T
     device, begin_op = marks.begin_ops.T
     before = (nodes.starts if marks.begin_is_start else nodes.ends)[begin_op]
@@ -208,7 +200,7 @@ def _device_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
     ]
 
 
-def _host_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
+def _host_edges(graph: RankGraph, marks: Marks, nodes: Nodes) -> list[_Part]:
     calls, hands, waiting = graph.edges.host.calls, graph.hands, graph.waiting
     # Where a thread was handed over to, it had to return from its own call before, too.
     resumed = hands.target[hands.target > calls.bounds[calls.thread[hands.target]]]
@@ -252,7 +244,7 @@ def _inner(graph: RankGraph, marks: Marks) -> IntArray:
     return np.flatnonzero(chosen)
 
 
-def _groups(graph: RankGraph, nodes: _Nodes) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def _groups(graph: RankGraph, nodes: Nodes) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return runs of operations of which one start is told by launches that follow from one node.
 
     Returns:

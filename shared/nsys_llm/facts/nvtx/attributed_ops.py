@@ -188,14 +188,8 @@ def _use_captures(
 
 def _node_ids(ops: Mapping[str, Table]) -> IntArray:
     """Return which node of a graph each operation is; NULL_INT where its table has none."""
-    return _joined(
-        [
-            op["graph_node_id"]
-            if "graph_node_id" in op
-            else np.full(len(op), NULL_INT, dtype=np.int64)
-            for op in ops.values()
-        ]
-    )
+    tables = ops.values()
+    return _joined([op.columns.get("graph_node_id", np.full(len(op), NULL_INT)) for op in tables])
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.clock_lines import MOST_RATE, ClockLine, fitted_line, lower_median
+from nsys_llm.numeric.clock_lines import ClockLine, fitted_line, lower_median
 from nsys_llm.numeric.intervals import IntArray
 
 #: How far apart two clocks may be: one clock; one host's steady clock, with the error of the GPU's
@@ -38,10 +38,6 @@ _LEAST_KEPT_PCT: Final = 50
 _CHANCE: Final = float(_SAMPLE)
 #: A clock is not believed where another shift lines the ends up so many times better.
 _CLOCK_WRONG: Final = 4.0
-#: A drift is what makes ends line up so many times better.
-_DRIFT: Final = 2
-#: Fewer pairs than these look like a drift at some shift or other; ours.
-_LEAST_OF_A_DRIFT: Final = 32
 #: Ends of one collective lie closer together than this part of the time between two.
 _CLOSE: Final = 8
 #: Shares that make two tracks the same collectives: pairs that overlap among all pairs, and among
@@ -118,8 +114,6 @@ def _best_lag(reference: Executions, other: Executions, trust_ns: int) -> tuple[
     # The upper median here: of few pairs, two always lie close together by chance.
     upper = steps.size // 2
     spread = np.partition(np.abs(apart - offset[:, None]), upper, axis=1)[:, upper]
-    if trust_ns != SAME_CLOCK_NS:
-        spread = _without_drift(other.end_ns[rows], apart, spread)
     if trust_ns == SAME_CLOCK_NS:
         best = np.lexsort((-pairs_n, spread))[0]
         return int(lags[best]), 0
@@ -131,25 +125,6 @@ def _best_lag(reference: Executions, other: Executions, trust_ns: int) -> tuple[
     order = np.lexsort((np.abs(offset), spread, -pairs_n))
     best = order[allowed[order]][0]
     return int(lags[best]), int(offset[best])
-
-
-def _without_drift(times_ns: IntArray, apart: IntArray, spread: IntArray) -> IntArray:
-    """Return the spread of each shift without a steady drift, where that explains most of it.
-
-    The slope is the median of those between instants half of the time apart, which takes as long
-    as the median; pairs once chosen get the better one of `fitted_line`.
-    """
-    half = times_ns.shape[1] // 2
-    if 2 * half < _LEAST_OF_A_DRIFT:
-        return spread
-    run = np.maximum(times_ns[:, half : 2 * half] - times_ns[:, :half], 1)
-    rate = np.median((apart[:, half : 2 * half] - apart[:, :half]) / run, axis=1)
-    rate[np.abs(rate) > MOST_RATE] = 0.0
-    drift = np.rint((times_ns - times_ns[:, :1]) * rate[:, None]).astype(np.int64)
-    left = apart - drift
-    offset = np.partition(left, half, axis=1)[:, half]
-    without = np.partition(np.abs(left - offset[:, None]), half, axis=1)[:, half]
-    return np.where(_DRIFT * without <= spread, without, spread)
 
 
 def likely_lags(

@@ -11,7 +11,7 @@ Source of the method: JAX-Toolbox nsys_jax, which aligns devices by the ends of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Final
 
 import numpy as np
@@ -22,8 +22,6 @@ from nsys_llm.numeric.intervals import IntArray
 
 #: Fewer collectives than these say little about a clock.
 _FEW: Final = 3
-#: Less of the time than its half tells little about a drift in all of it.
-_SHORT: Final = 2
 #: Keeps fractions of a squared nanosecond apart in integers.
 _ERROR_SCALE: Final = 1_000_000
 
@@ -81,7 +79,6 @@ class _ClockLink:
     Attributes:
         few: Whether it rests on too few collectives.
         error: Square of the error of the median, as far as it falls with the collectives.
-        span_ns: From the first of them to the last.
     """
 
     few: bool
@@ -91,7 +88,6 @@ class _ClockLink:
     right: int
     collectives_n: int
     line: ClockLine
-    span_ns: int
 
 
 def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
@@ -102,10 +98,8 @@ def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
     """
     links: dict[int, dict[int, _ClockLink]] = {clock: {} for clock in range(clocks_n)}
     group = list(range(clocks_n))
-    surest = sorted(
-        _long_enough([link for each in meetings for link in _links(each)]),
-        key=lambda link: astuple(link)[:-1],
-    )
+    every = (link for each in meetings for link in _links(each))
+    surest = sorted(every, key=astuple)
     for link in surest:
         left, right = group[link.left], group[link.right]
         if left != right:
@@ -138,18 +132,10 @@ def _links(meeting: Meeting) -> list[_ClockLink]:
     links = []
     for clock, theirs in others:
         line, spread_ns = fitted_line(theirs, theirs - ends)
-        n, span_ns = ends.size, int(theirs[-1] - theirs[0])
+        n = ends.size
         error = _ERROR_SCALE * spread_ns**2 // n
-        links.append(_ClockLink(n < _FEW, error, spread_ns, first, clock, n, line, span_ns))
+        links.append(_ClockLink(n < _FEW, error, spread_ns, first, clock, n, line))
     return links
-
-
-def _long_enough(links: Sequence[_ClockLink]) -> list[_ClockLink]:
-    """Take links over a small part of the time as too few, where clocks drift."""
-    if not any(link.line.rate for link in links):
-        return list(links)
-    longest_ns = max(link.span_ns for link in links)
-    return [replace(link, few=link.few or _SHORT * link.span_ns < longest_ns) for link in links]
 
 
 def _follow(

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from nsys_llm.job.collectives.alignment import Executions
 from nsys_llm.job.collectives.p2p_pairs import PeerFit, coinciding
-from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import IntArray
 
 #: A pair that ends so many times less closely is no rival.
@@ -19,13 +18,6 @@ _LOOSER: Final = 2
 #: Share of the transfers of two streams that end together, in percent, from which the streams
 #: belong to each other: a communicator of two ranks, or one direction of it.
 _WHOLE_PCT: Final = 90
-
-#: A pair is far more proven than another by so many times its transfers without any rival.
-_PROVEN: Final = 4
-#: Transfers of a pair take as long as usual within so many median distances, and fewer than these
-#: say nothing of what is usual.
-_USUAL: Final = 6
-_LEAST: Final = 8
 
 _Bools = npt.NDArray[np.bool_]
 
@@ -37,7 +29,6 @@ class TransferEdges:
     Attributes:
         fit: Position of the pair of ranks.
         left: Number of the first rank's transfer, counted over all ranks.
-        transfer_ns: From the later start to the first end.
         first: For each rank, the number of its first transfer; and all transfers at the end.
         sides: For each pair, its ranks.
     """
@@ -45,7 +36,6 @@ class TransferEdges:
     fit: IntArray
     left: IntArray
     right: IntArray
-    transfer_ns: IntArray
     first: IntArray
     sides: tuple[tuple[int, int], ...]
 
@@ -55,18 +45,15 @@ class TransferEdges:
         fits: Sequence[PeerFit],
         tracks: Sequence[Executions],
         streams: Sequence[IntArray],
-        signs: Sequence[IntArray],
         clocks: Sequence[int],
     ) -> TransferEdges:
         """Return the candidates of pairs of ranks.
 
         Args:
             streams: For each rank, the stream of each transfer, numbered from 0.
-            signs: For each rank, 1 for a transfer that sends, -1 for one that receives, 0 unknown.
         """
         first = np.concatenate(([0], np.cumsum([len(track) for track in tracks])))
-        coincidences = [coinciding(fit, tracks) for fit in fits]
-        left, right, transfer_ns = map(list, zip(*coincidences, strict=True))
+        left, right = map(list, zip(*(coinciding(fit, tracks) for fit in fits), strict=True))
         for place, fit in enumerate(fits):
             left[place] = left[place] + first[fit.left]
             right[place] = right[place] + first[fit.right]
@@ -74,18 +61,14 @@ class TransferEdges:
             np.repeat(np.arange(len(fits)), [row.size for row in left]),
             np.concatenate(left),
             np.concatenate(right),
-            np.concatenate(transfer_ns),
             first,
             tuple((fit.left, fit.right) for fit in fits),
         )
-        sign = np.concatenate(list(signs))
-        edges = edges._only(sign[edges.left] * sign[edges.right] <= 0)
         edges = edges._of_own_streams(streams)
         # What two clocks scatter says nothing against a peer on another one.
         apart = np.array([clocks[fit.left] != clocks[fit.right] for fit in fits])
         tolerance_ns = np.array([fit.tolerance_ns for fit in fits])
-        edges = edges._without_looser(np.where(apart, tolerance_ns // _LOOSER, tolerance_ns))
-        return edges._of_usual_length()._of_proven_pairs()
+        return edges._without_looser(np.where(apart, tolerance_ns // _LOOSER, tolerance_ns))
 
     @property
     def rows_n(self) -> int:
@@ -126,13 +109,7 @@ class TransferEdges:
         return np.bincount(ends, minlength=int(self.first[-1]))
 
     def _only(self, kept: _Bools) -> TransferEdges:
-        return replace(
-            self,
-            fit=self.fit[kept],
-            left=self.left[kept],
-            right=self.right[kept],
-            transfer_ns=self.transfer_ns[kept],
-        )
+        return replace(self, fit=self.fit[kept], left=self.left[kept], right=self.right[kept])
 
     def _of_own_streams(self, streams: Sequence[IntArray]) -> TransferEdges:
         """Leave out candidates of a stream that belongs to another one."""
@@ -163,34 +140,3 @@ class TransferEdges:
         np.minimum.at(best, self.right, edge_tolerance_ns)
         tightest = np.minimum(best[self.left], best[self.right])
         return self._only(edge_tolerance_ns < _LOOSER * tightest)
-
-    def _of_usual_length(self) -> TransferEdges:
-        """Leave out candidates that take unlike others of the pair, where a rival does not.
-
-        A transfer begins when the later of its two ranks has come, so with another rank's start it
-        seems longer or shorter. Where messages differ in size, that tells little, and does little.
-        """
-        sole, _ = self.sole()
-        usual = np.zeros(self.rows_n, dtype=bool)
-        for number in range(len(self.sides)):
-            selected = self.fit == number
-            lengths = self.transfer_ns[selected & sole]
-            if lengths.size < _LEAST:
-                return self
-            middle_ns = lower_median(lengths)
-            spread_ns = lower_median(np.abs(lengths - middle_ns))
-            usual |= selected & (np.abs(self.transfer_ns - middle_ns) <= _USUAL * spread_ns)
-        better = np.zeros(int(self.first[-1]), dtype=bool)
-        better[self.left[usual]] = better[self.right[usual]] = True
-        return self._only(usual | ~(better[self.left] | better[self.right]))
-
-    def _of_proven_pairs(self) -> TransferEdges:
-        """Leave out candidates of pairs that only ever meet where far more proven pairs do."""
-        degree = self._degree(np.ones(self.rows_n, dtype=bool))
-        alone = (degree[self.left] == 1) & (degree[self.right] == 1)
-        proven_n = np.bincount(self.fit[alone], minlength=len(self.sides))[self.fit]
-        most = np.zeros(int(self.first[-1]), dtype=np.int64)
-        np.maximum.at(most, self.left, proven_n)
-        np.maximum.at(most, self.right, proven_n)
-        rival_n = np.maximum(most[self.left], most[self.right])
-        return self._only(rival_n < _LEAST + _PROVEN * proven_n)

@@ -14,7 +14,7 @@ both neighbors) end with neither alone, and stay unmatched.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -27,7 +27,6 @@ from nsys_llm.job.collectives.p2p_edges import TransferEdges
 from nsys_llm.job.collectives.p2p_pairs import (
     END_SKEW_NS,
     PeerFit,
-    fit_drift,
     fit_peers,
     linked_groups,
     strides,
@@ -40,9 +39,8 @@ from nsys_llm.job.collectives.p2p_streams import (
     is_all_of,
     without,
 )
-from nsys_llm.numeric.clock_lines import LEAST_OF_A_RATE, ClockLine
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.communication import SEND_RECV, operation_of, sends
+from nsys_llm.taxonomy.communication import SEND_RECV, operation_of
 
 #: Two ranks have but one peer each: what they exchange is a sequence, matched as one.
 _LEAST_OWNERS: Final = 3
@@ -80,12 +78,12 @@ def match_communication(
     transfers = [lane for lane in lanes if operation_of(lane.kernel) == SEND_RECV]
     owners = {lane.owner for lane in transfers}
     if len(owners) < _LEAST_OWNERS:
-        return _matched_by_direction(lanes, trust_ns)
+        return match_lanes(lanes, trust_ns)
     rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
     known = fit_clocks([item.meeting for item in rest], clocks_n)
     if named := by_communicator(transfers):
         parts = [
-            _matched_by_direction(some, trust_ns)
+            match_lanes(some, trust_ns)
             if len({lane.owner for lane in some}) < _LEAST_OWNERS
             else _matched_transfers(some, known, trust_ns)
             for some in named
@@ -152,26 +150,6 @@ class _Apart:
         return chosen
 
 
-def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
-    """Match sequences; what one of two ranks sends belongs to what the other one receives."""
-    first = min((lane.owner for lane in lanes), default=0)
-    kernels, relabeled = {}, []
-    for lane in lanes:
-        forth = sends(lane.kernel) * (1 if lane.owner == first else -1)
-        label = f"{SEND_RECV} {forth}" if forth else lane.kernel
-        kernels[lane.owner, label] = lane.kernel
-        relabeled.append(replace(lane, kernel=label))
-    return [
-        replace(
-            match_lane,
-            lanes=tuple(
-                replace(lane, kernel=kernels[lane.owner, lane.kernel]) for lane in match_lane.lanes
-            ),
-        )
-        for match_lane in match_lanes(relabeled, trust_ns)
-    ]
-
-
 @dataclass(frozen=True)
 class _Members:
     """Devices that send and receive, each with all its transfers in one track.
@@ -192,21 +170,12 @@ class _Members:
     @property
     def streams(self) -> list[IntArray]:
         """For each device, which of its lanes each transfer is from."""
-        return self._of_lanes([range(len(lanes)) for lanes in self.sources])
-
-    @property
-    def signs(self) -> list[IntArray]:
-        """For each device, whether each transfer sends or receives, where its kernel says so."""
-        return self._of_lanes([[sends(lane.kernel) for lane in lanes] for lanes in self.sources])
-
-    def _of_lanes(self, values: Sequence[Sequence[int]]) -> list[IntArray]:
-        """For each device, what is known of the lane of each transfer."""
         by_device = []
-        for lanes, known in zip(self.sources, values, strict=True):
+        for lanes in self.sources:
             ends = np.concatenate([lane.track.end_ns for lane in lanes])
             starts = np.concatenate([lane.track.start_ns for lane in lanes])
-            value = np.repeat(np.array(known), [len(item.track) for item in lanes])
-            by_device.append(value[np.lexsort((starts, ends))])
+            number = np.repeat(np.arange(len(lanes)), [len(item.track) for item in lanes])
+            by_device.append(number[np.lexsort((starts, ends))])
         return by_device
 
     def expected(self, left: int, right: int) -> tuple[int, int]:
@@ -219,19 +188,11 @@ class _Members:
             return 0, END_SKEW_NS + self.trust_ns
         return 0, END_SKEW_NS + _DOUBT * (first.residual_ns + second.residual_ns)
 
-    def drifting(self, left: int, right: int) -> bool:
-        """Return whether their clocks are linked, by too few collectives to show a drift."""
-        left_clock, right_clock = (self.lanes[place].clock for place in (left, right))
-        fits = [self.known[clock] for clock in (left_clock, right_clock)]
-        few = any(0 < fit.collectives_n < LEAST_OF_A_RATE for fit in fits)
-        return left_clock != right_clock and fits[0].root == fits[1].root and few
-
 
 def _matched_transfers(
     lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int, apart: _Apart | None = None
 ) -> list[Matched]:
     members = _members(lanes, known, trust_ns)
-    members = _without_drift(members)
     fits = _fits(members, members.expected)
     fits = _fits(members, _linked(members, fits))
     fits = fits if apart is None else apart.chosen(fits, members)
@@ -257,47 +218,16 @@ def _members(lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int) ->
         tuple(owner_lanes) for _, owner_lanes in groupby(ordered, key=lambda lane: lane.owner)
     ]
     joined = [joined_lane(owner_lanes) for owner_lanes in sources]
-    tracks = tuple(_moved(lane.track, known[lane.clock].line) for lane in joined)
-    return _Members(tuple(joined), tuple(sources), known, trust_ns, tracks)
-
-
-def _moved(track: Executions, line: ClockLine) -> Executions:
-    """Return a track on the clock that its own is ahead of by a line; in the same order."""
-    ahead_ns = line.ahead_ns(track.end_ns)
-    return Executions(track.start_ns - ahead_ns, track.end_ns - ahead_ns)
-
-
-def _without_drift(members: _Members) -> _Members:
-    """Bring clocks together that few collectives link, by the transfers that end together."""
-    ranks_n, tracks = len(members.lanes), members.tracks
-    drifts = []
-    for stride in strides(ranks_n):
-        for left in range(ranks_n - stride):
-            right = left + stride
-            if members.drifting(left, right):
-                _, reach_ns = members.expected(left, right)
-                fit = fit_drift(tracks[left], tracks[right], reach_ns)
-                drifts += [(-fit[1], left, right, fit[0])] if fit else []
-    clock = [lane.clock for lane in members.lanes]
-    group = list(range(len(members.known)))
-    ahead = [ClockLine(0)] * len(group)
-    for _, left, right, line in sorted(drifts, key=lambda drift: drift[:3]):
-        low, high = group[clock[left]], group[clock[right]]
-        if low != high:
-            # All clocks that go with the right one move with it.
-            more = line.after(ahead[clock[left]]).after(ahead[clock[right]].reversed())
-            ahead = [
-                more.after(clock_line) if group[at] == high else clock_line
-                for at, clock_line in enumerate(ahead)
-            ]
-            group = [low if item == high else item for item in group]
-    moved = [_moved(track, ahead[at]) for track, at in zip(tracks, clock, strict=True)]
-    return replace(members, tracks=tuple(moved))
+    tracks = []
+    for lane in joined:
+        ahead_ns = known[lane.clock].line.ahead_ns(lane.track.end_ns)
+        tracks.append(Executions(lane.track.start_ns - ahead_ns, lane.track.end_ns - ahead_ns))
+    return _Members(tuple(joined), tuple(sources), known, trust_ns, tuple(tracks))
 
 
 def _edges(fits: Sequence[PeerFit], members: _Members) -> TransferEdges:
     clocks = [lane.clock for lane in members.lanes]
-    return TransferEdges.of(fits, members.tracks, members.streams, members.signs, clocks)
+    return TransferEdges.of(fits, members.tracks, members.streams, clocks)
 
 
 def _fits(members: _Members, expected: Callable[[int, int], tuple[int, int]]) -> list[PeerFit]:

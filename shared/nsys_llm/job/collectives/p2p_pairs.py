@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.job.collectives.alignment import Executions
-from nsys_llm.numeric.clock_lines import MOST_RATE, ClockLine, lower_median
+from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import IntArray
 
 #: How far apart two ranks on one clock end one transfer, at most: the median of two H100 is up to
@@ -27,20 +26,11 @@ _PEAK_NS: Final = (3_000, 10_000)
 _LEAST: Final = 8
 #: A peak holds more than chance puts there, by so many standard deviations of that.
 _SIGMAS: Final = 6
-#: Up to this, clocks are known well enough that no offset is a microbatch away from another.
-_STEADY_REACH_NS: Final = 2 * END_SKEW_NS
-#: Share of a peak, in percent, from which another one makes the offset of two clocks unsure.
-_RIVAL_PCT: Final = 90
 #: Transfers of a rank that a peak is searched with.
 _SAMPLE: Final = 512
 #: Ends of a pair lie within so many median distances of their offset, and never closer than 1 us.
 _TOLERANCE: Final = 6
 _CLOSEST_NS: Final = 1_000
-#: Half the widths in which a drift is searched: first coarsely, then finely.
-_DRIFT_NS: Final = (100_000, 10_000)
-#: Transfers that a drift is searched with, and how much more than chance has to lie on its line.
-_DRIFT_SAMPLE: Final = 256
-_DRIFT_SIGMAS: Final = 8
 #: Up to so many ranks, each is compared with each; beyond, those that lie apart as stages do.
 _ALL_PAIRS: Final = 64
 
@@ -103,70 +93,11 @@ def fit_peers(
         chance_n = (apart.size - offsets.size) * half_ns / max(reach_ns - half_ns, 1)
         if offsets.size < max(_LEAST, chance_n + _SIGMAS * np.sqrt(chance_n)):
             continue
-        if reach_ns > _STEADY_REACH_NS and _rivaled(apart, center_ns, half_ns, offsets.size):
-            return None
         offset_ns = lower_median(offsets)
         spread_ns = lower_median(np.abs(offsets - offset_ns))
         paired_n = np.unique(row[inside]).size
         return PeerFit(left, right, offset_ns, spread_ns, paired_n, paired_n / tried.size)
     return None
-
-
-def fit_drift(left: Executions, right: Executions, reach_ns: int) -> tuple[ClockLine, int] | None:
-    """Return how far the right rank's clock is ahead, as a line, and how many transfers say so.
-
-    Of all rates that two clocks can differ by, the one is taken at which most ends coincide.
-
-    Args:
-        reach_ns: By how much that may be wrong.
-
-    Returns:
-        None where the ends do not coincide at any rate.
-    """
-    tried = left.end_ns[:: -(-left.end_ns.size // _DRIFT_SAMPLE)]
-    row, other = _within(tried, right.end_ns, reach_ns)
-    if row.size < _LEAST:
-        return None
-    at, apart = right.end_ns[other], right.end_ns[other] - tried[row]
-    middle = (int(at[0]) + int(at[-1])) // 2
-    since, span = (at - middle).astype(np.float64), float(np.ptp(at)) + 1
-    rate, most = 0.0, MOST_RATE
-    for half_ns in _DRIFT_NS:
-        # Over the span, neighboring rates differ by half a width.
-        step = half_ns / span
-        rates = rate + step * np.arange(-np.ceil(most / step), np.ceil(most / step) + 1)
-        peaks = [_at_rate(apart, since, float(rate), half_ns) for rate in rates]
-        (_, center), best = max(zip(peaks, rates, strict=True), key=lambda pair: pair[0][0])
-        rate, most = float(best), 2 * step
-    inside = np.abs(apart - since * rate - center) <= half_ns
-    paired_n = int(np.unique(row[inside]).size)
-    chance_n = (apart.size - int(inside.sum())) * half_ns / max(reach_ns - half_ns, 1)
-    if paired_n < max(_LEAST, chance_n + _DRIFT_SIGMAS * np.sqrt(chance_n)):
-        return None
-    rate, offset = np.polyfit(since[inside], apart[inside].astype(np.float64), 1)
-    return ClockLine(round(float(offset)), float(rate), middle), paired_n
-
-
-def _at_rate(
-    apart: IntArray, since: npt.NDArray[np.float64], rate: float, half_ns: int
-) -> tuple[int, int]:
-    """Return how many ends coincide at a rate, and how far apart the clocks are then."""
-    level = np.sort(np.rint(apart - since * rate).astype(np.int64))
-    center = _densest(level, 2 * half_ns)
-    return int((np.abs(level - center) <= half_ns).sum()), center
-
-
-def _rivaled(apart: IntArray, center_ns: int, half_ns: int, found_n: int) -> bool:
-    """Return whether another offset of the clocks explains nearly as much, a microbatch away.
-
-    In a peak of the same width: microbatches differ by more than the two ends of one transfer.
-    """
-    rest = np.sort(apart[np.abs(apart - center_ns) > END_SKEW_NS])
-    if not rest.size:
-        return False
-    next_ns = _densest(rest, 2 * half_ns)
-    next_n = int((np.abs(rest - next_ns) <= half_ns).sum())
-    return 100 * next_n > _RIVAL_PCT * found_n
 
 
 def _densest(ordered: IntArray, width_ns: int) -> int:
@@ -177,17 +108,14 @@ def _densest(ordered: IntArray, width_ns: int) -> int:
     return int(ordered[first] + ordered[first + int(inside_n[first]) - 1]) // 2
 
 
-def coinciding(fit: PeerFit, tracks: Sequence[Executions]) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the transfers of both ranks that end together and overlap, each with each.
-
-    Beside them, the time from the later start to the first end.
-    """
+def coinciding(fit: PeerFit, tracks: Sequence[Executions]) -> tuple[IntArray, IntArray]:
+    """Return the transfers of both ranks that end together and overlap, each with each."""
     left, right = tracks[fit.left], tracks[fit.right]
     row, other = _within(left.end_ns + fit.offset_ns, right.end_ns, fit.tolerance_ns)
     last_start = np.maximum(left.start_ns[row] + fit.offset_ns, right.start_ns[other])
     first_end = np.minimum(left.end_ns[row] + fit.offset_ns, right.end_ns[other])
     met = last_start <= first_end
-    return row[met], other[met], (first_end - last_start)[met]
+    return row[met], other[met]
 
 
 def _within(wanted: IntArray, ordered: IntArray, reach_ns: int) -> tuple[IntArray, IntArray]:
