@@ -47,5 +47,8 @@ def _values(finding: Mapping[str, Any]) -> Iterator[Any]:
     yield from finding["ranks"]
     yield from (len(finding["ranks"]), len(finding["ranks"]) - 1)
     for cell in finding["evidence"]:
-        numbers = (value for value in cell["where"].values() if not isinstance(value, str))
-        yield from (cell["value"], *numbers)
+        yield cell["value"]
+        for value in cell["where"].values():
+            # Of several ranks each is named.
+            each = value if isinstance(value, (list, tuple)) else [value]
+            yield from (one for one in each if not isinstance(one, str))

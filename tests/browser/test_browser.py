@@ -32,8 +32,8 @@ PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
 FIGURES_N = {"llm_overview": 3, "trace_diff": 2}
 FIGURES_N |= dict.fromkeys(("comm_stats", "roofline", "serving_steps"), 1)
-#: Of which CI opens the page.
-ON_PAGES = ("llm_hotspots", "llm_overview", "trace_diff")
+#: The results that CI opens: of the demo set, and of the hostile one.
+ON_PAGES = {"demo": ("llm_hotspots", "llm_overview"), "names": ("llm_hotspots",)}
 DRAWN = "document.documentElement.dataset.drawn"
 #: What a script of a name would have left, and elements that only a name would bring.
 TRACES = """[...document.querySelectorAll(
@@ -71,9 +71,10 @@ HOVERS = """[...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
 def made(request, shared_runs, tmp_path_factory):
     """The results of recipes: of the demo set, and of the hostile one in a folder below."""
     folder = tmp_path_factory.mktemp("browser")
-    for recipe in recipe_names() if request.config.getoption("--nightly") else ON_PAGES:
-        # JupyterLab saves what it has run.
-        for kind, place in {"demo": folder, "names": folder / "hostile"}.items():
+    for kind, by_day in ON_PAGES.items():
+        place = folder / "hostile" if kind == "names" else folder
+        for recipe in recipe_names() if request.config.getoption("--nightly") else by_day:
+            # JupyterLab saves what it has run.
             shutil.copytree(shared_runs.run(kind, recipe)[1], place / recipe)
     return folder
 
@@ -96,6 +97,30 @@ def page(browser):
     opened = browser.page(1400, 2400)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def opened(made, browser):
+    """The page of a recipe, drawn once: that takes longer than all that is done to it."""
+    pages = {}
+
+    def page_of(recipe):
+        if recipe not in pages:
+            pages[recipe] = browser.page(1400, 2400)
+            pages[recipe].open((made / recipe / "report.html").as_uri())
+            pages[recipe].wait(DRAWN)
+        pages[recipe].resize(1400, 2400)
+        pages[recipe].run("window.scrollTo(0, 0)")
+        return pages[recipe]
+
+    yield page_of
+    for page in pages.values():
+        page.close()
+
+
+@pytest.fixture
+def overview(opened):
+    return opened("llm_overview")
 
 
 def figures_n(folder):
@@ -160,9 +185,8 @@ def drawn(page, wanted_n):
 
 
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["llm_overview"]))
-def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
-    page.open((made / recipe / "report.html").as_uri())
-    page.wait(DRAWN)
+def test_the_page_draws_its_figures_and_none_is_blank(made, opened, recipe):
+    page = opened(recipe)
     assert not page.run("document.getElementById('more').open")
     unfold(page)
     wanted_n = figures_n(made / recipe)
@@ -204,23 +228,6 @@ TIMELINE = """(() => {
 ZOOM = """Plotly.relayout([...document.querySelectorAll('.js-plotly-plot')]
   .find(one => one.data.some(trace => trace.meta === 'findings')), 'xaxis.range', {})
   .then(() => true)"""
-
-
-@pytest.fixture(scope="module")
-def overview_page(made, browser):
-    """The page of the overview, drawn once: that takes longer than all that is done to it."""
-    opened = browser.page(1400, 2400)
-    opened.open((made / "llm_overview" / "report.html").as_uri())
-    opened.wait(DRAWN)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def overview(overview_page):
-    overview_page.resize(1400, 2400)
-    overview_page.run("window.scrollTo(0, 0)")
-    return overview_page
 
 
 def test_the_timeline_below_the_findings_names_the_first(overview):
@@ -302,14 +309,12 @@ COLORS = """(() => {
 })()"""
 
 
-def test_a_dark_screen_gets_a_dark_page_and_readable_figures(made, page):
-    seen = {}
-    for scheme in ("light", "dark"):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        page.call("Emulation.setEmulatedMedia", features=features)
-        page.open((made / "llm_overview" / "report.html").as_uri())
-        page.wait(DRAWN)
-        seen[scheme] = page.run(COLORS)
+def test_a_dark_screen_gets_a_dark_page_and_readable_figures(made, page, overview):
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.call("Emulation.setEmulatedMedia", features=features)
+    page.open((made / "llm_overview" / "report.html").as_uri())
+    page.wait(DRAWN)
+    seen = {"light": overview.run(COLORS), "dark": page.run(COLORS)}
     for colors in seen.values():
         assert colors["figures"] == ["rgba(0, 0, 0, 0)"]
         assert colors["texts"] == colors["text"]
@@ -355,9 +360,8 @@ def test_a_browser_that_cannot_unpack_says_so_and_shows_the_rest(made, page):
     assert page.event_params("Runtime.exceptionThrown") == []
 
 
-def test_links_and_menus_of_the_page_work(made, page):
-    page.open((made / "llm_hotspots" / "report.html").as_uri())
-    page.wait(DRAWN)
+def test_links_and_menus_of_the_page_work(opened):
+    page = opened("llm_hotspots")
     # One leads to a section that is read first, one to a folded one; both are scrolled to.
     for level in ("h2", "h3"):
         page.run(f"""(() => {{

@@ -1,19 +1,31 @@
-"""What must hold of prices, causes and the one order: on real traces, the demo and planted jobs."""
+"""What must hold of findings, prices, causes and the one order: on real traces, the demo and jobs.
+
+Gains fit, causes are the engine's, culprits are guilty, and every number has its place.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from random import Random
 
 import pandas as pd
 import pytest
+from effort import nightly_but, seeds
+from finding_numbers import unexplained_numbers
+from gain_checks import check_findings, check_gain, not_plain
 from judgement.truth import KINDS, planted
-from machine import simulate, write_profiles
-from quick_run import quick_part
+from machine import random_program, simulate, write_profiles
+from machine.scenarios import slow_gpu
+from quick_run import quick, quick_part, quick_run
+from results import run
 
 from nsys_llm.recipes.llm_overview.tables.joins import JOINS
+from nsys_llm.report.findings import finding_record
+from nsys_llm.report.run_findings import all_findings
+from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.api import load
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 
@@ -22,14 +34,30 @@ LEAST_PCT = 1.0
 MOST_WORDS = 40
 #: Of each kind one seed.
 CASES = [(kind, seed) for seed, kind in enumerate(KINDS)]
+H100 = [
+    "h100_mfu_ranks/before",
+    "h100_mfu_ranks/after",
+    "h100_mfu/before.sqlite",
+    "h100_mfu/after.sqlite",
+]
+#: Compared: a change, and back.
+H100_PAIRS = [(H100[0], H100[1]), (H100[1], H100[0])]
+A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
+GPU = ["rank", "device_id"]
+OF_IDLE = ("host", "wait", "queued", "dependency", "module_load", "allocation")
+
+
+def checked_on(*paths):
+    """Return the items of the overview of paths, of which all that is promised holds."""
+    return checked(quick_part("llm_overview", *paths))
 
 
 def checked(overview):
-    """Fail unless an overview's items hold what is promised of them."""
-    tables = overview.tables
-    items, wall = tables["opportunities"], tables["wall"]
+    """Return an overview's items; fail unless they, and all findings, are as promised."""
+    items, wall = overview.tables["opportunities"], overview.tables["wall"]
     findings = overview.report.findings
     parts = {name: part.tables for name, part in overview.parts.items()}
+    judged(overview)
     for row in items.to_dict("records"):
         check_item(row, wall, parts)
     in_order(items)
@@ -46,7 +74,39 @@ def checked(overview):
         in_order(rows)
         for details in (*rows["details"], *items["details"]):
             assert len(re.sub("`[^`]*`", "name", details).split()) <= MOST_WORDS, details
-    return tables
+    return items
+
+
+def judged(overview):
+    """Fail unless the findings of all recipes have gains that fit, and numbers of their own."""
+    every = dict(overview.tables)
+    for name, part in overview.parts.items():
+        check_findings(part.report.findings, part.tables)
+        check_wall(part.tables["wall"], every["wall"])
+        every |= {f"{name}/{table}": rows for table, rows in part.tables.items()}
+    check_findings(overview.report.findings, every)
+    check_idle(overview.tables["opportunities"])
+
+
+def check_wall(wall, whole):
+    """Fail unless a recipe splits each GPU as the overview does, which adds up to its span."""
+    sums = [table.groupby([*GPU, "wall_class"])["time_ns"].sum() for table in (wall, whole)]
+    nonzero = [sums_ns[sums_ns > 0] for sums_ns in sums]
+    assert nonzero[0].equals(nonzero[1])
+    spans = wall.groupby(GPU)["span_ns"].agg(["min", "max"])
+    assert (wall.groupby(GPU)["time_ns"].sum() == spans["min"]).all()
+    assert (spans["min"] == spans["max"]).all()
+    keys = [*GPU, "wall_class", "detail"]
+    both = wall[wall["detail"].notna()].merge(whole, on=keys, suffixes=("", "_whole"))
+    assert (both["time_ns"] == both["time_ns_whole"]).all()
+
+
+def check_idle(opportunities):
+    """Fail where idle time of a GPU with a cause stands a second time as a place."""
+    places = (opportunities["cause"] == "place") & (opportunities["rule"] == "idle_before_phase")
+    ranks = opportunities.loc[places, "rank"]
+    known = opportunities.loc[opportunities["cause"].isin(OF_IDLE), "cause_rank"]
+    assert ranks.empty or not (known.isna() | known.isin(ranks)).any()
 
 
 def in_order(rows):
@@ -90,15 +150,22 @@ def check_item(row, wall, parts):
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_items_of_planted_jobs(tmp_path, kind, seed):
     write_profiles(simulate(planted(kind, seed)[0]), tmp_path)
-    checked(quick_part("llm_overview", tmp_path))
+    checked_on(tmp_path)
+
+
+@pytest.mark.nightly("4")
+@pytest.mark.parametrize("seed", seeds(12, 2))
+def test_random_jobs(tmp_path, seed):
+    write_profiles(simulate(random_program(seed)), tmp_path)
+    judged(quick_part("llm_overview", tmp_path))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(300))
-def test_items_of_random_jobs(tmp_path, seed):
+def test_random_plants(tmp_path, seed):
     kind = Random(seed).choice(sorted(KINDS))
     write_profiles(simulate(planted(kind, 1000 + seed)[0]), tmp_path)
-    checked(quick_part("llm_overview", tmp_path))
+    checked_on(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -119,27 +186,64 @@ def test_how_slow_a_rank_is_reads_alike_in_all_recipes(demo):
 
 
 def test_items_of_the_demo(demo):
-    overview = demo
-    checked(overview)
+    items = checked(demo)
     # A replay, which step_budget alone has, counts and gains less than the others wait: a rank
     # gains as much in a recipe's own report.
-    items = overview.tables["opportunities"]
     (rank,) = items[items["cause"] == "rank"].to_dict("records")
     made = {
         name: finding.price
-        for name, part in overview.parts.items()
+        for name, part in demo.parts.items()
         for finding in part.report.findings
         if finding.cause and finding.cause.kind == "rank"
     }
     assert len(made) > 3
+    # Without its slow rank the demo takes 13.05 % less.
+    assert (rank["title"], rank["cause_rank"]) == (items["title"].iloc[0], 2)
+    assert 13.05 <= rank["gain_pct"] <= 16
     assert rank["about_basis"] == "replay"
     assert {price.gain_ns for price in made.values()} == {rank["gain_ns"]}
 
 
-@pytest.mark.nightly("h100_mfu/before.sqlite")
-@pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "public/training_rtx3070ti.sqlite"])
-def test_items_of_real_traces(traces, name):
-    checked(quick_part("llm_overview", traces / name))
+REAL = [*H100, "public/training_rtx3070ti.sqlite"]
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("name", nightly_but(REAL, REAL[-1:]))
+def test_real_traces(traces, name):
+    checked_on(traces / name)
+
+
+def check_numbers(baseline, compared):
+    """Fail unless every number of a comparison's findings is a field, as report.json has it."""
+    done = quick_run("trace_diff", f"--baseline={baseline}", compared)
+    tables = run_tables(done)
+    findings = all_findings(done, tables)
+    assert findings
+    wall = tables["wall"]
+    for finding in findings:
+        assert list(not_plain(finding)) == []
+        record = json.loads(json.dumps(finding_record(finding)))
+        assert unexplained_numbers(record) == [], (finding.rule, finding.title, finding.details)
+        if record["gain_ns"] is not None and record["severity"] is not None:
+            check_gain(record, wall[wall["run"] == "input"])
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize(("baseline", "compared"), nightly_but(H100_PAIRS, H100_PAIRS[:1]))
+def test_numbers_of_a_comparison_of_real_traces(traces, baseline, compared):
+    check_numbers(traces / baseline, traces / compared)
+
+
+@pytest.mark.nightly
+@pytest.mark.nsys
+@pytest.mark.traces
+@pytest.mark.parametrize("stem", nightly_but(A100, A100[:1]))
+def test_real_reports(nsys, traces, tmp_path, stem):
+    report = tmp_path / f"{stem}.nsys-rep"
+    shutil.copyfile(traces / "a100_vector_add" / report.name, report)
+    words = ["--type", "sqlite", "--lazy", "false", "-o", "export.sqlite", report]
+    assert run([nsys, "export", *words], tmp_path).returncode == 0
+    checked_on(tmp_path / "export.sqlite")
 
 
 def test_one_order_everywhere(shared_runs):
@@ -171,3 +275,20 @@ def test_what_is_part_of_what_is_little_and_in_no_circle():
         for later in JOINS[earlier + 1 :]:
             both = join.part in later.wholes and later.part in join.wholes
             assert not both or (join.part, later.part) in {("wait", "host"), ("rank", "experts")}
+
+
+@pytest.mark.parametrize("every", nightly_but([[(3,)], [tuple(range(12))]], [[(3,)]]))
+def test_a_rank_that_is_3_percent_slower_is_named_in_9_of_10_and_no_other(tmp_path, every):
+    named = []
+    for seed in every:
+        folder = tmp_path / f"{seed}"
+        write_profiles(simulate(slow_gpu(4, 20, seed, rank=seed % 4, gpu_pct=103)), folder)
+        tables = [quick(name, folder)["findings"] for name in ("step_budget", "tail_stats")]
+        blamed = {
+            rank
+            for findings in tables
+            for rank in findings.loc[findings["cause"] == "rank", "cause_rank"]
+        }
+        assert blamed <= {seed % 4}
+        named += blamed
+    assert len(named) >= 0.9 * len(every)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from results import run
 
-from nsys_llm.install.derive import (
-    derived_files,
-)
+from nsys_llm.install.derive import derived_files, main
 
 ROOT = Path(__file__).parents[2]
 METADATA = Path("recipes", "llm_hotspots", "metadata.json")
@@ -24,12 +20,9 @@ def checkout(tmp_path):
         target = tmp_path / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
+    shutil.copyfile(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     return tmp_path
-
-
-def derive_in(folder, *words):
-    return run([sys.executable, "-m", "nsys_llm.install.derive", *words], folder)
 
 
 def test_the_derived_files_of_this_checkout_are_fresh():
@@ -41,27 +34,22 @@ def test_the_derived_files_of_this_checkout_are_fresh():
     assert stale == []
 
 
-@pytest.mark.nightly
-def test_a_stale_metadata_file_is_found_left_alone_and_mended(checkout):
+def test_a_stale_metadata_file_is_found_left_alone_and_mended(checkout, monkeypatch, capsys):
+    monkeypatch.chdir(checkout)
     stale = checkout / METADATA
     fresh = stale.read_text()
-    stale.write_text(fresh.replace("LlmHotspots", "Hotspots"))
-    spoilt = stale.read_text()
+    spoilt = fresh.replace("LlmHotspots", "Hotspots")
+    stale.write_text(spoilt)
     assert spoilt != fresh
-
-    checked = derive_in(checkout, "--check")
-    assert checked.returncode == 1
-    assert checked.stdout.splitlines() == [f"stale: {METADATA}"]
+    assert main(["--check"]) == 1
     assert stale.read_text() == spoilt
-
-    mended = derive_in(checkout)
-    assert mended.returncode == 0
-    assert mended.stdout.splitlines() == [f"written: {METADATA}"]
+    assert main([]) == 0
     assert stale.read_text() == fresh
+    assert capsys.readouterr().out.splitlines() == [f"stale: {METADATA}", f"written: {METADATA}"]
 
 
-def test_a_folder_that_is_no_checkout_is_told_in_one_line(tmp_path):
-    outcome = derive_in(tmp_path, "--check")
-    assert outcome.returncode == 2
-    assert "Traceback" not in outcome.stdout
-    assert "not a checkout" in outcome.stdout
+def test_a_folder_that_is_no_checkout_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--check"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "not a checkout" in line

@@ -12,50 +12,19 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from installing import ROOT, assert_told, fake_pip, install, installer
 
 from nsys_llm.run import cli, demo
 from nsys_llm.testing.demo import write_demo
 
-ROOT = Path(__file__).parents[2]
 INSTALL = ROOT / "install.py"
 TREE = ast.parse(INSTALL.read_text("utf-8"))
-
-
-def install(*arguments: object, before: str = "", folder: Path, **variables: str):
-    """Run install.py in a folder, after a line of Python that changes what it finds."""
-    code = f"import runpy, sys; {before}\nrunpy.run_path({str(INSTALL)!r}, run_name='__main__')"
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def fake_module(folder: Path, name: str, body: str) -> str:
-    """Make a module that stands in for `python -m NAME`; return the value for PYTHONPATH."""
-    (folder / name).mkdir(parents=True)
-    (folder / name / "__init__.py").touch()
-    (folder / name / "__main__.py").write_text(body)
-    return str(folder)
 
 
 @pytest.fixture(autouse=True)
 def _no_real_pip(tmp_path_factory, monkeypatch):
     """Let pip do nothing, so that not even a faulty install.py changes the Python of the tests."""
-    fakes = fake_module(tmp_path_factory.mktemp("fakes"), "pip", "")
-    monkeypatch.setenv("PYTHONPATH", fakes)
-
-
-def assert_told(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    """Assert the exit code and a single line of error with these words."""
-    lines = done.stderr.splitlines()
-    assert (done.returncode, len(lines)) == (code, 1), done.stderr
-    assert lines[0].startswith("install.py: ")
-    for word in words:
-        assert word in lines[0]
+    monkeypatch.setenv("PYTHONPATH", fake_pip(tmp_path_factory.mktemp("fakes"), ""))
 
 
 def files_below(folder: Path) -> dict[str, tuple[int, int]]:
@@ -80,8 +49,9 @@ def test_bad_usage_is_one_line_with_an_example(tmp_path, arguments, words):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_old_python_is_told_what_is_needed(tmp_path):
-    done = install("--current", before="sys.version_info = (3, 9, 18)", folder=tmp_path)
+def test_an_old_python_is_told_what_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 9, 18))
+    done = install("--current", folder=tmp_path)
     assert_told(done, 2, "Python 3.10 or newer is needed; this is 3.9.18")
 
 
@@ -99,8 +69,10 @@ def test_it_needs_the_standard_library_only_and_stays_short():
 
 
 @pytest.mark.parametrize("missing", ["venv", "ensurepip"])
-def test_a_python_without_venv_is_told_what_works(tmp_path, missing):
-    done = install("--venv", "v", before=f"sys.modules[{missing!r}] = None", folder=tmp_path)
+def test_a_python_without_venv_is_told_what_works(tmp_path, missing, monkeypatch):
+    module = installer()
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name != missing)
+    done = install("--venv", "v", module=module, folder=tmp_path)
     assert_told(done, 2, "apt install python3-venv", "--current")
     assert not list(tmp_path.iterdir())
 
@@ -135,8 +107,9 @@ def test_a_place_that_cannot_be_an_environment_is_refused_and_left_alone(tmp_pat
     ],
 )
 def test_what_stops_pip_is_one_line_with_what_to_do(tmp_path, said, words):
-    fakes = fake_module(tmp_path / "fakes", "pip", f"print({said!r}); raise SystemExit(1)")
-    assert_told(install("--current", folder=tmp_path, PYTHONPATH=fakes), 1, words)
+    module = installer()
+    module._run = lambda *_, **__: (1, said)
+    assert_told(install("--current", module=module, folder=tmp_path), 1, words)
 
 
 def test_an_interrupt_is_one_line_and_leaves_no_temporary_files(tmp_path):
@@ -145,13 +118,16 @@ def test_an_interrupt_is_one_line_and_leaves_no_temporary_files(tmp_path):
 tempfile.mkdtemp()
 os.kill(os.getppid(), signal.SIGINT)
 time.sleep(60)"""
-    done = install(
-        "--current",
-        # A shell may have told the test run to ignore this signal.
-        before="import signal; signal.signal(signal.SIGINT, signal.default_int_handler)",
-        folder=tmp_path,
-        PYTHONPATH=fake_module(tmp_path / "fakes", "pip", body),
-        TMPDIR=str(tmp_path / "temporary"),
+    # A shell may have told the test run to ignore this signal.
+    code = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += f"runpy.run_path({str(INSTALL)!r}, run_name='__main__')"
+    variables = {"PYTHONPATH": fake_pip(tmp_path, body), "TMPDIR": str(tmp_path / "temporary")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--current"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert_told(done, 130, "interrupted")
     assert not list((tmp_path / "temporary").iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from installing import ROOT, assert_told, fake_pip, install, installer
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.needed import requirements
@@ -23,7 +25,6 @@ from nsys_llm.install.nsight import locate
 from nsys_llm.install.placement import RECORD
 from nsys_llm.manifest.manifest import recipe_names
 
-ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 SCRIPT = "nsys_recipe/recipes/llm_hotspots/llm_hotspots.py"
 
@@ -69,29 +70,10 @@ def set_version(checkout: Path, version: str) -> None:
         (checkout / name).write_text(text.replace('"1.0.0"', f'"{version}"'))
 
 
-def install(*words: object, root: Path = ROOT, folder: Path, user: int | None = None, **variables):
-    return subprocess.run(
-        [sys.executable, root / "install.py", *map(str, words)],
-        cwd=folder,
-        # To build the library takes seconds each time.
-        env={**os.environ, "NSYS_LLM_NATIVE": "0", **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        user=user,
-    )
-
-
 def assert_done(done: subprocess.CompletedProcess[str], *words: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for word in words:
         assert word in done.stdout
-
-
-def assert_told(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
-    for word in words:
-        assert word in done.stderr
 
 
 def listing(folder: Path) -> dict[str, str]:
@@ -175,17 +157,21 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
     record = json.loads((packages / placement.RECORD).read_text())
     assert set(record["files"]) == files - {placement.RECORD}
 
-    subprocess.run([sys.executable, "-m", "compileall", "-q", packages / "nsys_llm"], check=True)
-    subprocess.run(
-        [sys.executable, "-m", "compileall", "-q", (packages / SCRIPT).parent], check=True
-    )
-    assert (packages / "nsys_llm/recipes/__pycache__").is_dir()
-    again = install("--nsys", nsight, folder=tmp_path)
-    assert_done(again, "in place of 1.0.0")
+    for folder in (packages / "nsys_llm/install", (packages / SCRIPT).parent):
+        assert compileall.compile_dir(folder, quiet=1)
+    assert (packages / "nsys_llm/install/__pycache__").is_dir()
+    again = install("--nsys", nsight, "--quiet", folder=tmp_path)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
     assert listing(nsight).keys() - before.keys() == new
-    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
+    # Alone it finds what PATH leads to.
+    variables = {"PATH": str(nsight / "bin")}
+    assert_done(
+        install("--uninstall", folder=tmp_path, **variables),
+        f"removed nsys-llm-recipes from {packages}",
+    )
     assert listing(nsight) == before
-    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "nothing to remove")
+    assert_done(install("--uninstall", folder=tmp_path, **variables), "found nothing to remove")
+    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "nothing to remove in")
 
 
 @pytest.mark.nightly
@@ -198,7 +184,9 @@ def test_the_library_that_this_run_built_is_placed_used_and_taken_away(
     (checkout / "shared" / beside / "_leaf.so").write_bytes(b"stale")
     offline = {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
     words = ("--nsys", nsight)
-    assert_done(install(*words, root=checkout, folder=tmp_path, NSYS_LLM_NATIVE="", **offline))
+    assert_done(
+        install(*words, module=installer(checkout), folder=tmp_path, NSYS_LLM_NATIVE="", **offline)
+    )
     (library,) = (packages / beside).glob("*.so")
     assert library.name == f"_leaf-{platform.machine()}.so"
     assert f"{beside}/{library.name}" in json.loads((packages / RECORD).read_text())["files"]
@@ -209,16 +197,6 @@ def test_the_library_that_this_run_built_is_placed_used_and_taken_away(
     assert done.stdout == "native\n", done.stderr
     assert_done(install("--uninstall", *words, folder=tmp_path), "removed")
     assert listing(nsight) == before
-
-
-def test_uninstall_alone_finds_what_path_leads_to(nsight, tmp_path):
-    before = listing(tmp_path)
-    done = install("--nsys", nsight, "--quiet", folder=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    variables = {"PATH": str(nsight / "bin")}
-    assert_done(install("--uninstall", folder=tmp_path, **variables), str(nsight))
-    assert listing(tmp_path) == before
-    assert_done(install("--uninstall", folder=tmp_path, **variables), "found nothing to remove")
 
 
 @pytest.mark.parametrize("name", ["nsys_llm/mine.py", SCRIPT])
@@ -261,12 +239,12 @@ def test_an_older_version_is_replaced_whole_and_a_newer_one_refused(
     for stale in ("shared/nsys_llm/build/stale.py", "recipes/.stale.py"):
         (checkout / stale).parent.mkdir(exist_ok=True)
         (checkout / stale).touch()
-    assert_done(install("--nsys", nsight, root=checkout, folder=tmp_path))
+    assert_done(install("--nsys", nsight, module=installer(checkout), folder=tmp_path))
     assert not [path for path in packages.rglob("*stale.py")]
     assert (packages / "nsys_llm/of_old.py").is_file()
     (checkout / "shared/nsys_llm/of_old.py").unlink()
     set_version(checkout, "1.10.0")
-    done = install("--nsys", nsight, root=checkout, folder=tmp_path)
+    done = install("--nsys", nsight, module=installer(checkout), folder=tmp_path)
     assert_done(done, "placed nsys-llm-recipes 1.10.0, in place of 1.0.0")
     assert not (packages / "nsys_llm/of_old.py").exists()
     assert placed_version(packages) == "1.10.0"
@@ -472,14 +450,10 @@ def test_find_links_gives_pip_the_wheels_and_no_network(tmp_path):
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     (wheels / "other.whl").touch()
-    fake = tmp_path / "fakes/pip"
-    fake.mkdir(parents=True)
-    (fake / "__init__.py").touch()
     body = "import os, sys\nwheels = sys.argv[sys.argv.index('--find-links') + 1]\n"
     body += f"open({str(tmp_path / 'told')!r}, 'w').write(str([sys.argv, os.listdir(wheels)]))"
-    (fake / "__main__.py").write_text(body)
     done = install(
-        "--current", "--find-links", wheels, folder=tmp_path, PYTHONPATH=str(fake.parent)
+        "--current", "--find-links", wheels, folder=tmp_path, PYTHONPATH=fake_pip(tmp_path, body)
     )
     assert_done(done)
     printed = (tmp_path / "told").read_text()

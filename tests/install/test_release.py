@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from test_wheel import FOLDERS, installer, tracked
+from installing import installer
+from test_wheel import FOLDERS, tracked
 
 OUTSIDE = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 

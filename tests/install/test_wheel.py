@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
+from installing import ROOT, installer
 
 from nsys_llm.profile.sqlite import pages
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = {
     "shared/nsys_llm/": "nsys_llm/",
     "recipes/": "nsys_llm/recipes/",
@@ -30,13 +28,6 @@ def tracked() -> list[str]:
     if done.returncode or not done.stdout:
         pytest.skip("not a checkout")
     return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
-
-
-def installer():
-    spec = importlib.util.spec_from_file_location("installer", ROOT / "install.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.nightly("false")

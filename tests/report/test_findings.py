@@ -9,6 +9,7 @@ import pytest
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
+from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import (
     CAPTURE,
     IMPROVEMENT,
@@ -152,3 +153,9 @@ def test_findings_become_the_declared_table(recipe):
     assert frame["window_start_ns"].isna().tolist() == [False, True]
     assert frame["window_end_ns"].iloc[0] == 9
     assert len(declared_frame(table, [])) == 0
+
+
+def test_a_rank_is_one_cause_whether_or_not_its_kernel_is_known():
+    named, unnamed = Cause("rank", rank=2, note="more_work"), Cause("rank", rank=2)
+    assert len({named, unnamed}) == 1
+    assert unnamed != Cause("rank", rank=3)

@@ -1,7 +1,4 @@
-"""The eleven questions of docs/agents.md: each is answered by at most two calls, and correctly.
-
-They are asked of `nsys-llm show`, and of the tools of the server for agents.
-"""
+"""The eleven questions of docs/agents.md: at most two calls of `nsys-llm show` answer each."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import pytest
 from demo_truth import PLANTED
 
 import nsys_llm
-from nsys_llm.run.cli import build_parser, main
+from nsys_llm.run.cli import main
 
 pytestmark = pytest.mark.slow
 
@@ -42,35 +39,14 @@ def shown(folder, call, capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def answered(folder, call):
-    """Return what the server's tools answer to the same question."""
-    # To import the SDK takes a second, in each process that collects tests.
-    from nsys_llm.run.agent_server import MOST_BYTES, AgentTools
-
-    given = vars(build_parser("show").parse_args(shlex.split(call)[1:]))
-    tools = AgentTools([folder.parent])
-    if given["what"] is None:
-        text = tools.findings(str(folder))
-    else:
-        columns = given["columns"] and given["columns"].split(",")
-        chosen = {name: given[name] for name in ("where", "sort", "top")}
-        text = tools.table(str(folder), given["what"], columns=columns, **chosen)
-    assert len(text.encode()) < MOST_BYTES
-    record = json.loads(text)
-    return record.get("rows", record)
-
-
-@pytest.fixture(params=["show", "tools"])
-def answers(demo, capsys, request):
-    """Return what the calls for a question print, or the same tools answer."""
+@pytest.fixture
+def answers(demo, capsys):
+    """Return what the calls for a question print."""
 
     def asked(question):
         calls = calls_of(question)
         assert 1 <= len(calls) <= 2, question
-        folder = demo[1].folder
-        if request.param == "tools":
-            return [answered(folder, call) for call in calls]
-        return [shown(folder, call, capsys) for call in calls]
+        return [shown(demo[1].folder, call, capsys) for call in calls]
 
     return asked
 

@@ -81,15 +81,10 @@ def test_the_results_stand_and_the_code_is_that_of_the_run(
     assert_same(tmp_path / "out", expected[file])
 
 
-@pytest.mark.nightly(">/dev/full-standard output cannot be written (No space left on device)")
-@pytest.mark.parametrize(("streams", "said"), [(">&-", CLOSED), (">/dev/full", FULL)])
-def test_what_is_only_printed_and_cannot_be_is_an_error(expected, streams, said, tmp_path):
-    out = expected["rank0.sqlite"]
-    assert shell(f"show {out} {streams}", tmp_path) == (2, "", f"error: {said}.\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"), [("--help >&-", CLOSED), ("--version >/dev/full", FULL)]
-)
-def test_help_that_cannot_be_printed_is_an_error(words, said, tmp_path):
-    assert shell(words, tmp_path) == (2, "", f"error: {said}.\n")
+@pytest.mark.nightly("show RESULT-/dev/full", "--help-&-")
+@pytest.mark.parametrize("stream", ["&-", "/dev/full"])
+@pytest.mark.parametrize("words", ["show RESULT", "--help"])
+def test_what_is_only_printed_and_cannot_be_is_an_error(expected, words, stream, tmp_path):
+    words = words.replace("RESULT", str(expected["rank0.sqlite"]))
+    said = CLOSED if stream == "&-" else FULL
+    assert shell(f"{words} >{stream}", tmp_path) == (2, "", f"error: {said}.\n")

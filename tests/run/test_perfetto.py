@@ -17,7 +17,6 @@ from rendered import HOSTILE_NAMES
 from results import analyse, idle_by_cause, read_frames
 from trace_builder import TraceBuilder
 
-from nsys_llm.core.errors import ProfileError
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.report.perfetto import TracedRank, write_trace
 from nsys_llm.run import perfetto
@@ -323,21 +322,6 @@ def test_both_sides_of_a_comparison_are_shown(pair, tmp_path):
     )
     names = [name.split(" (")[0] for name in read_file(out).processes.values()]
     assert sorted(names) == ["baseline rank 0", "input rank 1"]
-
-
-@pytest.mark.slow
-def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
-    pair, tmp_path, monkeypatch
-):
-    def gone(*_, **__):
-        raise ProfileError("rank0: is gone.")
-
-    monkeypatch.setattr(perfetto, "open_profile", gone)
-    out = tmp_path / "out"
-    ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0] / "rank0.sqlite")
-    assert ended.code == 0
-    assert f"warning: {NAME}: rank0: is gone." in ended.said
-    assert read_file(out).slices == []
 
 
 @pytest.mark.slow

@@ -87,15 +87,6 @@ def test_a_band_is_the_interval_of_one_more_value(seed):
         assert band.verdict(value) == word
 
 
-@pytest.mark.slow
-def test_a_band_holds_19_of_20_further_runs():
-    random = np.random.default_rng(7)
-    inside = []
-    for values in random.normal(1_000.0, 50.0, (4_000, 6)):
-        inside.append(Band.of(values[:5].tolist()).verdict(values[5]) == "SAME")
-    assert 0.94 < np.mean(inside) < 0.96
-
-
 def test_fewer_than_three_runs_tell_no_band():
     assert Band.of([]) is None
     assert Band.of([5.0, 6.0]).half_ns is None

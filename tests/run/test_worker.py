@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from trace_builder import TraceBuilder
@@ -17,7 +15,7 @@ from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import ProfileInput, expand_inputs
 from nsys_llm.reduced import job_facts
 from nsys_llm.run.cli import main
-from nsys_llm.run.worker import map_profiles, merge_results
+from nsys_llm.run.worker import map_profiles
 from nsys_llm.testing.trace_metadata import global_tid
 from nsys_llm.trace.outcomes import MapResult
 
@@ -46,19 +44,6 @@ def put_in(monkeypatch, of: Any) -> None:
     monkeypatch.setitem(job_facts.KINDS, "operations", of)
 
 
-def content(value: object) -> object:
-    """Return a result as plain values, so that `==` compares arrays too."""
-    if isinstance(value, np.ndarray):
-        return (str(value.dtype), value.tolist())
-    if isinstance(value, dict):
-        return sorted((repr(key), content(item)) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return [content(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return [(name, content(getattr(value, name))) for name in value.__dataclass_fields__]
-    return repr(value)
-
-
 def durations(result: MapResult) -> dict[int, int]:
     """Return how often a launch took how long, over all ranks."""
     counts = result.facts[""].operations.kernels.counts
@@ -85,18 +70,6 @@ def test_a_probe_finds_the_ranks_and_analyses_nothing(mixed, monkeypatch):
     assert [rank.key for report in probed.profiles for rank in report.ranks] == keys
     assert probed.facts == {}
     assert [report.label for report in probed.profiles if report.reason] == ["rank2"]
-
-
-@pytest.mark.slow
-def test_results_merge_to_the_same_in_any_order_and_grouping(mixed):
-    parts = [mapped([profile]) for profile in mixed]
-    whole = content(mapped(mixed))
-    for order in itertools.permutations(parts):
-        assert content(merge_results(order)) == whole
-    for cut in range(1, len(parts)):
-        left = merge_results(parts[:cut])
-        right = merge_results(parts[cut:])
-        assert content(merge_results([right, left])) == whole
 
 
 @pytest.fixture

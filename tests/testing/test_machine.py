@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 
 import pytest
@@ -44,35 +43,6 @@ def classes(path):
 
 
 # ---- causality, by what calls say and not by the machine's edges ---------------------------------
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_threads_do_one_thing_at_a_time(outcomes):
-    for outcome in outcomes:
-        for threads in outcome.threads:
-            for thread in threads:
-                assert thread[0].start == 0
-                for before, after in itertools.pairwise(thread):
-                    assert before.start <= before.end == after.start
-                for act in thread:
-                    if act.parts:
-                        assert [act.start, *(end for *_, end in act.parts)] == [
-                            *(start for _, start, _ in act.parts),
-                            act.end,
-                        ]
-
-
-def test_streams_run_in_order_of_launch(outcomes):
-    for outcome in outcomes:
-        for operations in outcome.operations:
-            streams = defaultdict(list)
-            for op in operations:
-                assert op.call.start <= op.start <= op.end
-                streams[op.device, op.stream].append(op)
-            for stream in streams.values():
-                for before, after in itertools.pairwise(stream):
-                    assert before.end <= after.start
 
 
 def test_streams_wait_for_what_was_recorded(outcomes):
@@ -127,20 +97,6 @@ def test_calls_return_after_what_they_wait_for(outcomes):
     assert waits_n > 200
 
 
-def test_members_of_a_collective_end_together(outcomes):
-    meetings_n = 0
-    for outcome in outcomes:
-        for operations in outcome.operations:
-            for op in operations:
-                if op.work.kind == "collective":
-                    meetings_n += len(op.members) > 1
-                    assert [member.rank for member in op.members] == list(op.work.group)
-                    assert {member.end for member in op.members} == {op.end}
-                    last_ns = max(member.start for member in op.members)
-                    assert op.end == last_ns + op.members[0].work.ns
-    assert meetings_n > 1000
-
-
 def test_graphs_begin_after_their_streams_and_end_before_them(outcomes):
     graphs_n = 0
     for outcome in outcomes:
@@ -164,25 +120,6 @@ def test_graphs_begin_after_their_streams_and_end_before_them(outcomes):
                     else:
                         assert last_ns <= op.start
     assert graphs_n > 200
-
-
-# ---- paths ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_paths_cover_each_nanosecond_of_their_windows_once(outcomes):
-    for outcome in outcomes:
-        paths = [oracle.run_path(outcome), *oracle.global_paths(outcome)]
-        for rank in range(outcome.program.ranks_n):
-            paths += [*oracle.local_paths(outcome, rank), oracle.run_path(outcome, rank)]
-        for path in paths:
-            at = path.end
-            for segment in path.segments:
-                assert segment.end == at > segment.start
-                at = segment.start
-            assert at == path.begin
-            assert sum(path.by_class().values()) == path.end - path.begin
 
 
 # ---- machines small enough to compute by hand ----------------------------------------------------

@@ -32,10 +32,6 @@ def declared_columns(path: Path, table: str) -> list[tuple[str, str, int, int]]:
     return [(row[1], row[2], row[3], row[5]) for row in rows]
 
 
-def text_of(path: Path, identity: object) -> str:
-    return str(dict(sqlite_rows(path, "StringIds"))[identity])
-
-
 def one_of_everything(schema: str = "3.25.0", *, lazy: bool = True) -> TraceBuilder:
     builder = TraceBuilder(schema=schema, lazy=lazy).process(pid=100, name="server")
     builder.kernel("void k<int>(int)", start_ns=50, duration_ns=8, launch=(10, 15))
@@ -63,34 +59,6 @@ def one_of_everything(schema: str = "3.25.0", *, lazy: bool = True) -> TraceBuil
 )
 def test_base_name_is_what_nsight_systems_calls_short(demangled, base):
     assert base_name(demangled) == base
-
-
-def test_nvtx_texts_are_plain_or_registered_and_domains_are_declared(tmp_path):
-    path = tmp_path / "x.sqlite"
-    builder = TraceBuilder().nvtx("plain", 1, 9).nvtx("reg", 2, 3, domain="NCCL", registered=True)
-    builder.nvtx("open", 4, kind="start_end").nvtx("mark", 5, kind="mark").write_sqlite(path)
-    rows = sqlite_rows(path, "NVTX_EVENTS", "eventType", "end", "text", "domainId", "rangeId")
-    assert rows == [
-        (59, 9, "plain", 0, None),
-        (75, None, "NCCL", 1, None),
-        (59, 3, None, 1, None),
-        (60, None, "open", 0, 1),
-        (34, None, "mark", 0, None),
-    ]
-    (identity,) = {row[0] for row in sqlite_rows(path, "NVTX_EVENTS", "textId")} - {None}
-    assert text_of(path, identity) == "reg"
-
-
-def test_raw_rows_may_break_what_an_export_promises(tmp_path):
-    builder = TraceBuilder().kernel("k", start_ns=1, end_ns=2)
-    builder.raw(KERNEL, start=9, end=5, shortName=None, demangledName="interned", globalPid=None)
-    builder.write_sqlite(tmp_path / "x.sqlite")
-    builder.write_parquet(tmp_path / "x_pqtdir")
-    columns = ("start", "end", "shortName", "globalPid", "streamId")
-    rows = sqlite_rows(tmp_path / "x.sqlite", KERNEL, *columns)
-    assert rows[1] == (9, 5, None, None, 7)
-    frame = pq.read_table(tmp_path / "x_pqtdir" / f"{KERNEL}.parquet", columns=list(columns))
-    assert tuple(frame.slice(1).to_pylist()[0].values()) == rows[1]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

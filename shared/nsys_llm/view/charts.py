@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -94,9 +92,8 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty.
 
     With `relative` a cell is how far it lies above the median of its row, in percent of that; with
-    `row_share` it is its share of the largest of its row. With `log` the numbers of the x axis are
-    steps of one ratio, and steps without a value get an empty column. `in_order` keeps the columns
-    in the order of the table.
+    `row_share` it is its share of the largest of its row. `in_order` keeps the columns in the order
+    of the table.
     """
     value, x, y = fields[spec["value"]], fields[spec["x"]], fields[spec["y"]]
     in_order = bool(spec.get("in_order"))
@@ -106,8 +103,6 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     names = pd.Series(wide.columns)
     if x.numeric and x.name not in axes.RANK_COLUMNS:
         wide = wide.sort_index(axis=1)
-        if spec.get("log"):
-            wide = wide.reindex(columns=_ratio_steps(wide.columns.tolist()))
         names = pd.Series([format_value(column, x.unit) for column in wide.columns], dtype=object)
     if spec.get("relative"):
         numbers, unit = _above_median(wide), "% above median"
@@ -144,20 +139,6 @@ def _row_shares(wide: pd.DataFrame) -> list[float | None]:
     shares = 100.0 * wide.div(wide.max(axis=1), axis=0)
     flat = shares.astype("Float64").to_numpy(dtype="float64", na_value=np.nan).ravel()
     return [None if value != value else round(value, 2) for value in flat.tolist()]
-
-
-def _ratio_steps(edges: list[float]) -> list[float]:
-    """Return sorted positive edges with those filled in that are missing from an even scale."""
-    ratios = [after / before for before, after in pairwise(edges) if before > 0]
-    # Edges are whole numbers, so small ones lie unevenly; the scale is that of the larger half.
-    step = min(ratios[len(ratios) // 2 :], default=0.0)
-    if step <= 1:
-        return edges
-    filled = edges[:1]
-    for before, after in pairwise(edges):
-        missing = round(math.log(after / before, step)) - 1 if before > 0 else 0
-        filled += [before * step**n for n in range(1, missing + 1)] + [after]
-    return filled
 
 
 def _above_median(wide: pd.DataFrame) -> list[float | None]:

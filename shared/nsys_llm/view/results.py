@@ -183,9 +183,9 @@ class Results:
                 stacked: x (a number), y (a bar each), color (its parts), [order]
                 parts: y (a bar each), parts (a list of columns of one unit)
                 spread: y (names), low, q1, median, q3, high, [color]: boxes
-                heat: x, y, value, [relative, row_share, log, in_order: True]
+                heat: x, y, value, [relative, row_share, in_order: True]
                 points: x, y (numbers), [color, label, log: True]
-                lines: x, y (numbers), series (a line each), [step, log: True]
+                lines: x, y (numbers), series (a line each), [step: True]
                 timeline: lane, start, duration, color, label
                 lanes: as the table `timeline` of llm_overview has it
 

@@ -24,7 +24,7 @@ _OTHERS: Final = "all others"
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> axes.Plot:
     """Lines: `x` and `y` (numbers), `series` (one line each); of many those that reach highest.
 
-    With `step` a value holds until the next point; with `log` the x axis is logarithmic.
+    With `step` a value holds until the next point.
     """
     x, y, series = fields[spec["x"]], fields[spec["y"]], spec["series"]
     frame = frame.dropna(subset=[x.name, y.name])
@@ -50,7 +50,7 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         for name, rows in by_name.items()
     ]
     xaxis = axes.axis(x, x_unit, title=spec.get("x_title"), from_zero=False)
-    xaxis = {**xaxis, "type": "log" if spec.get("log") else "linear"}
+    xaxis = {**xaxis, "type": "linear"}
     layout = {"xaxis": xaxis, "yaxis": axes.axis(y, y_unit), "height": _HEIGHT}
     legend = axes.legend_of(fields[series])
     if len(highest) > len(few):
@@ -87,7 +87,7 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
         )
         for name, rows in by_name.items()
     ]
-    yaxis = axes.axis(y, y_unit, title=spec.get("y_title"))
+    yaxis = axes.axis(y, y_unit)
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
     xaxis = axes.axis(x, x_unit, from_zero=False)
     layout = {"xaxis": xaxis, "yaxis": yaxis, "height": _HEIGHT + 60}
