@@ -113,6 +113,16 @@ def test_hooks_of_numbered_blocks_part_layers(seed, tmp_path):
     assert steps.full.tolist() == [True, True, True, False] * 2
 
 
+def test_layers_that_hold_little_but_for_what_follows_the_last_are_none(tmp_path):
+    world = StepWorld(1)
+    for block in range(4):
+        with world.range(f"FSDP::pre_forward (blocks.{block}._checkpoint_wrapped_module)"):
+            world.launch("all_gather", -1)
+    for number in range(8):  # without a mark, such as an optimizer
+        world.launch(f"update_{number}", -1)
+    assert found_in(world, tmp_path) is None
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("mode", ["node", "graph"])
 def test_replays_of_a_graph_are_steps(mode, seed, tmp_path):
@@ -174,6 +184,15 @@ def test_irregular_kernels_are_no_steps(seed, tmp_path):
 
 
 LAYER_KERNELS = (*step_world.LAYER_KERNELS, *step_world.HEAD_KERNELS)
+
+
+def test_a_kernel_that_comes_now_and_then_marks_no_step(tmp_path):
+    world = StepWorld(0)
+    for _ in range(30):
+        for _ in range(world.chance.randint(34, 46)):
+            world.launch("vector_add", -1)
+        world.launch("flush", -1)
+    assert found_in(world, tmp_path) is None
 
 
 def test_one_kernel_over_and_over_is_no_step(tmp_path):
@@ -349,6 +368,14 @@ def test_a_step_with_a_launch_that_did_not_run_before_the_end_of_the_capture_is_
         world.trace.api("cudaLaunchKernel_v7000", start_ns=world.host_ns, duration_ns=5)
     steps = found_in(world, tmp_path)
     assert steps.full.tolist() == [True] * 5 + [False]
+
+
+def test_a_step_whose_graph_did_not_run_to_its_end_is_not_full(tmp_path):
+    world = StepWorld(2)
+    for step in range(5):
+        with world.range(f"step {step}"):
+            world.replay(LAYER_KERNELS if step < 4 else LAYER_KERNELS[:-1], step)
+    assert found_in(world, tmp_path).full.tolist() == [True] * 4 + [False]
 
 
 @pytest.mark.parametrize(("first_ns", "warmup_n"), [(180_000, 2), (90_000, 0)])
