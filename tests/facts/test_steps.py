@@ -13,6 +13,7 @@ import pytest
 import step_world
 from step_world import StepWorld
 from test_phase_times import rank, ranks
+from trace_builder import TraceBuilder
 
 from nsys_llm.facts.steps.finder import find_steps
 from nsys_llm.facts.steps.steps import (
@@ -236,6 +237,19 @@ def test_ranges_that_hold_less_than_half_are_no_steps(tmp_path):
             world.launch(world.chance.choice(LAYER_KERNELS), -1, took_ns=490)
         world.launch(world.chance.choice(LAYER_KERNELS), -1, took_ns=510)
     assert found_in(world, tmp_path) is None
+
+
+def test_steps_are_found_beside_a_load_that_holds_more(tmp_path):
+    trace, ms = TraceBuilder(), 1_000_000
+    load = {"start_ns": 2 * ms, "duration_ns": 60 * ms, "size_bytes": 2**30}
+    trace.nvtx("init_model", 0, 63 * ms).memcpy("HtoD", **load, launch=(ms, 62 * ms))
+    for at in range(64 * ms, 104 * ms, 11 * ms):
+        trace.nvtx("forward", at, at + 10 * ms)
+        for launch in (at + 1_000, at + 5 * ms):
+            times = {"start_ns": launch + 100_000, "duration_ns": 4_800_000}
+            trace.kernel(f"gemm_{launch - at}", **times, launch=(launch, launch + 8_000))
+    steps = find_steps(rank(trace, tmp_path), {})
+    assert (steps.name, steps.source, len(steps)) == ("forward", REPEATED, 4)
 
 
 def test_of_two_ranges_as_frequent_the_outer_one_is_the_step(tmp_path):

@@ -240,8 +240,9 @@ CHOICES = [
     (["--filter-time", "0/111", "--filter-nvtx", "step"], 1 + 1, 2),
     # b runs in [110, 112), and e, launched by nobody, in [104, 120).
     (["--filter-projected-nvtx", "step@NCCL"], 2 + 2, 1),
-    (["--steps", "1:"], 2 + 4, 2),
-    # A step is its thread's, and holds what any thread launches during it: d too.
+    # A step is its thread's, and holds what any thread launches during it: f, then d too.
+    (["--steps", "1:"], 2 + 4, 3),
+    (["--steps", "1:", "--filter-nvtx", "step"], 2 + 4, 2),
     (["--steps", ":1"], 1 + 8, 2),
     # The first step ends at 10; the launch of e is not known, it starts on the GPU later.
     (["--skip-warmup"], 2 + 4 + 16, 4),
@@ -256,12 +257,12 @@ def test_ranges_choose_what_was_launched_in_them(options, total_ns, launches_n, 
     for start, domain in ((0, ""), (10, "NCCL"), (20, "")):
         trace.nvtx("it", start, start + 10).nvtx("step", start + 1, start + 9, domain=domain)
     trace.nvtx("step", 1, 9, tid=101)
+    trace.kernel("f", start_ns=138, duration_ns=0, launch=(13, 14), tid=101)
     trace.kernel("a", start_ns=100, duration_ns=1, launch=(2, 3))
     trace.kernel("b", start_ns=110, duration_ns=2, launch=(12, 13))
     trace.kernel("c", start_ns=120, duration_ns=4, launch=(22, 23))
     trace.kernel("d", start_ns=130, duration_ns=8, launch=(2, 3), tid=101)
     trace.kernel("e", start_ns=104, duration_ns=16, stream_id=8)
-    trace.kernel("f", start_ns=138, duration_ns=0, launch=(35, 36), tid=101)
     kernels = tables_of(tmp_path / "o", written(tmp_path, trace), options=options)["kernels"]
     assert (kernels["total_ns"].sum(), kernels["launches_n"].sum()) == (total_ns, launches_n)
 

@@ -43,12 +43,6 @@ def test_part_and_line_stand_in_the_title(tmp_path):
     assert f"{part} (`vllm/model_executor/models/llama.py:80`): {share:.1f} %;" in pointwise.details
 
 
-def test_a_map_of_every_second_kernel_leaves_titles_as_they_are(tmp_path):
-    found = kernel_findings(tmp_path, said=lambda notes: dict(list(notes.items())[::2]))
-    assert found["old_attention"].title.endswith(" % of the time")
-    assert found["unfused_pointwise"].title == "Unfused pointwise kernels"
-
-
 def test_what_the_eager_run_tells_is_called_inferred(tmp_path):
     found = kernel_findings(tmp_path, eager=True)
     assert found["old_attention"].title.endswith(
