@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(?<![\w.#-])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 #: Ranks, stages, layers, steps and devices that a sentence names by their numbers.
 _NAMED = re.compile(
     r"\b(?:ranks?|stages?|GPU|device|steps?|layers?) "
-    r"(\d+(?:-\d+)?(?:(?:, ?| and | to )\d+(?:-\d+)?)*)",
+    r"(\d+(?:[-/]\d+)?(?:(?:, ?| and | to )\d+(?:[-/]\d+)?)*)",
     re.I,
 )
 #: Columns that say whose a row is, where it is not one rank's.

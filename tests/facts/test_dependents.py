@@ -78,6 +78,17 @@ def test_a_single_overlap_is_noise(early_us, tmp_path):
     assert quick("step_budget", folder)["replay"]["residual_pct"].abs().max() < 1.5
 
 
+def test_of_two_kernels_that_seldom_meet_a_single_overlap_is_noise(tmp_path):
+    trace = TraceBuilder()
+    for at in range(4):
+        start = 100 * US * (at + 1)
+        early = (at == 2) * 3 * US
+        trace.kernel("gemm", start_ns=start, end_ns=start + 20 * US)
+        trace.kernel("norm", start_ns=start + 21 * US - early, end_ns=start + 30 * US)
+    trace.write_sqlite(tmp_path / "rank0.sqlite")
+    assert hidden(tmp_path) == (0, 0)
+
+
 def test_nodes_that_change_places_are_branches_and_no_dependents(tmp_path):
     trace = TraceBuilder()
     for replay in range(10):

@@ -16,6 +16,7 @@ from results import environment
 from trace_builder import TraceBuilder
 
 from nsys_llm.profile.sqlite import sqlite_profile
+from nsys_llm.profile.sqlite.pages import decoder
 from nsys_llm.run.cli import main
 
 SKILL = Path(__file__).parents[2] / "docs" / "SKILL.md"
@@ -188,7 +189,8 @@ def test_a_profile_that_becomes_a_link_once_it_was_found_is_not_read(tmp_path, m
     """In each place that opens one: before its header, the database, its pages, a second read."""
     outside = tmp_path / "outside.sqlite"
     write_rank(outside, gemm_ns=9_999)
-    for place in ("check_file", "read_only_uri", "read_integers"):
+    pages_are_read = ["read_integers"] if decoder() == "native" else []
+    for place in ("check_file", "read_only_uri", *pages_are_read):
         root = tmp_path / f"{recipe}-{place}"
         root.mkdir()
         write_rank(root / "rank0.sqlite")

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,15 @@ def test_steps_that_are_not_known_pass_no_gate(runs, capsys):
     code, printed, _ = ended(capsys, *folders, "--gate", "step:+3%")
     assert code == 3
     assert "NOT COMPARABLE" in printed
+
+
+def test_without_plotly_there_is_no_figure(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    code, printed, said = ended(capsys, runs(6e6), runs(6e6), "--output", tmp_path / "out")
+    assert (code, said) == (0, "warning: no trend.html was made: pip install plotly.\n")
+    assert "Generated:" in printed
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["trend.parquet", "verdict.json"]
 
 
 @pytest.mark.parametrize("name", ["trend.parquet", "verdict.json", "trend.html"])

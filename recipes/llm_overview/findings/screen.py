@@ -186,8 +186,8 @@ def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
 def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str]:
     """Return the usual steps and the few longer ones, which no mean describes; none where alike.
 
-    The longer ones hold what is no part of the others: an evaluation, a checkpoint, a pause. Of
-    those that are longer by an event alone that is told.
+    The longer ones are of another phase, or hold what is no part of the others: an evaluation, a
+    checkpoint, a pause. Of those that are longer by an event alone that is told.
     """
     row = max(gpus, key=lambda gpu: (gpu["longer_n"] or 0) * (gpu["longer_step_ns"] or 0.0))
     steps_n, longer_n = row["steps_n"] or 0, row["longer_n"] or 0
@@ -197,8 +197,8 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
         return []
     if row["longer_phase"]:
         usual_ns, longer_ns = (format_ns(row[f"{which}_step_ns"]) for which in ("usual", "longer"))
-        usual = f"{steps_n - longer_n} {row['usual_phase']} {unit}s of {usual_ns}"
-        return [usual, f"{longer_n} {row['longer_phase']} of {longer_ns}"]
+        usual = counted(steps_n - longer_n, f"{row['usual_phase']} {unit}")
+        return [f"{usual} of {usual_ns}", f"{longer_n:,} {row['longer_phase']} of {longer_ns}"]
     longer_ns = row["longer_step_ns"] - row["usual_step_ns"]
     # For which alone steps are so much longer.
     firsts = (first for first, *_ in grouped(records(tables["when"]), "finding").values())

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+import pandas as pd
+
 from nsys_llm.job.job_steps import steps_of_groups
+from nsys_llm.report.records import Record, grouped, records
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
@@ -53,37 +56,27 @@ def rank_rows(profiles: Iterable[ProfileOutcome], ranks: Sequence[Rank]) -> list
     return sorted(rows, key=lambda row: (row["rank"], row["file"], row["device_id"]))
 
 
-def with_phases(
-    gpus: Iterable[dict[str, Any]], steps: Mapping[tuple[int], Sequence[Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
+def with_phases(gpus: Iterable[dict[str, Any]], steps: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows of GPUs with the phase of their usual and of their longer steps.
 
     That is known where the steps of a rank have two phases, and each of one is longer than all of
     the other.
 
     Args:
-        steps: By rank, rows of nvtx_phase_attribution's `steps`.
+        steps: The table of nvtx_phase_attribution.
     """
-    return [{**gpu, **_phases(gpu, steps.get((gpu["rank"],), ()))} for gpu in gpus]
+    whole = steps.loc[steps["full"] & ~steps["warmup"], ["rank", "window_ns", "phase"]]
+    of_rank = grouped(records(whole.sort_values("window_ns", kind="stable")), "rank")
+    return [{**gpu, **_phases(gpu, of_rank.get((gpu["rank"],), []))} for gpu in gpus]
 
 
-def _phases(gpu: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    longer_n = gpu.get("longer_n") or 0
-    whole = [row for row in steps if row["full"] and not row["warmup"]]
-    whole.sort(key=lambda row: row["window_ns"])
-    sides = [whole[: len(whole) - longer_n], whole[len(whole) - longer_n :]]
-    phases = [{row["phase"] for row in side} for side in sides]
-    if len(whole) != gpu.get("steps_n") or any(len(some) != 1 for some in phases):
+def _phases(gpu: Mapping[str, Any], whole: Sequence[Record]) -> dict[str, Any]:
+    usual_n = len(whole) - (gpu.get("longer_n") or 0)
+    sides = ({row["phase"] for row in side} for side in (whole[:usual_n], whole[usual_n:]))
+    usual, longer = (some.pop() if len(some) == 1 else None for some in sides)
+    if len(whole) != gpu.get("steps_n") or None in (usual, longer) or usual == longer:
         return {}
-    (usual,), (longer,) = phases
-    return (
-        {}
-        if None in (usual, longer) or usual == longer
-        else {
-            "usual_phase": usual,
-            "longer_phase": longer,
-        }
-    )
+    return {"usual_phase": usual, "longer_phase": longer}
 
 
 class _GpuNumbers:

@@ -7,7 +7,7 @@ from typing import Any
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells, declared_rows
 from nsys_llm.report.part import PARTS_FOLDER, OverviewParts, Part
-from nsys_llm.report.records import grouped, records
+from nsys_llm.report.records import grouped
 from nsys_llm.report.screen import Screen
 from nsys_llm.report.unprofiled import step_share
 
@@ -25,7 +25,7 @@ def tabulate(results: OverviewParts) -> dict[str, Cells]:
     profiles = next((part.run.profiles for part in parts.values()), ())
     gpus = rank_rows(profiles, ranks)
     if phases := parts.get("nvtx_phase_attribution"):
-        gpus = with_phases(gpus, grouped(records(phases.tables["steps"]), "rank"))
+        gpus = with_phases(gpus, phases.tables["steps"])
     table = load_manifest("llm_overview").table
     of_ranks = grouped(gpus, "group")
     steps_ns = {row["rank"]: mean_step_ns(some) for some in of_ranks.values() for row in some}

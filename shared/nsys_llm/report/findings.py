@@ -166,7 +166,7 @@ class Finding:
     """One finding; its texts, and how precise it is, are as its `Rule` says.
 
     Attributes:
-        rule: Name of the rule that found it, the same in every run: `slow_rank`.
+        rule: Name of the rule that found it, the same in every run: `slow_gpu`.
         evidence: The cells that the numbers in title and details are.
         numbers: Numbers in title and details that are no cell: sums, shares, limits; by name.
         change: What somebody would do; None where two runs measured what it is worth.

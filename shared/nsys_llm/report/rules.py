@@ -72,7 +72,7 @@ class Rule:
     `{others_n}`, how many ranks beside the first it is true of.
 
     Attributes:
-        id: Name of the rule, the same in every run: `dominant_kernel`.
+        id: Name of the rule, the same in every run: `slow_gpu`.
         scope: What its findings are about, one of `SCOPES`.
         title: The finding in one line, without a full stop.
         threshold: When it fires and with which severity, in words with numbers.

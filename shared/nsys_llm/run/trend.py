@@ -161,7 +161,7 @@ def trend(given: Mapping[str, Any], console: Console) -> RunOutcome:
                 for gate, told in judgements
             ],
         }
-        folder = write_trend(given["output"], TABLE, table, record, list(_TIMES)[1:])
+        folder = write_trend(given["output"], TABLE, table, record, list(_TIMES)[1:], console)
         console.show("", "Generated:", f"    {folder}")
     return RunOutcome(code, None)
 
@@ -351,8 +351,11 @@ def write_trend(
     table: pd.DataFrame,
     verdict: Mapping[str, Any],
     parts: Sequence[str],
+    console: Console,
 ) -> Path:
     """Write a new folder, whole or not at all, and return it; the figure stacks `parts`.
+
+    Without plotly there is no figure, as the console says.
 
     Raises:
         OutputError: The folder exists, or cannot be written.
@@ -365,6 +368,9 @@ def write_trend(
         with folder.writing():
             pq.write_table(data, folder.path / f"{declared.file}.parquet")
             write_json(folder.path / VERDICT_NAME, verdict)
-            page = chart.figure().to_html(include_plotlyjs=True, config=CONFIG)
-            (folder.path / FIGURE_NAME).write_text(page, encoding="utf-8")
+            try:
+                page = chart.figure().to_html(include_plotlyjs=True, config=CONFIG)
+                (folder.path / FIGURE_NAME).write_text(page, encoding="utf-8")
+            except ImportError:
+                console.warn(f"no {FIGURE_NAME} was made: pip install plotly.")
         return folder.publish(None)
