@@ -260,6 +260,21 @@ def test_a_loader_that_waits_for_room_in_its_queue_gets_nothing(seed, rhythm, ke
 
 
 @over_seeds(SEEDS)
+def test_a_loader_that_copies_batches_gets_nothing(seed):
+    # Its next range is open while the engine works with the batch before. It loaded the model.
+    process = Process(seed)
+    at = process.burst(OTHER, 0.0, 30)
+    for _ in range(10):
+        process.call(OTHER, at)
+        batch = process.range(OTHER, at + 1_000, 0)
+        at = process.burst(ENGINE, at + 5_000, 40) + 5_000
+        process.ranges[batch] = (*process.ranges[batch][:1], int(at), OTHER)
+        at += 400_000
+    process.call(OTHER, at)
+    assert set(process.given()[0].tolist()) == {-1}
+
+
+@over_seeds(SEEDS)
 def test_a_caller_that_waited_for_the_gpu_before_is_still_the_caller(seed):
     # A stage of a pipeline: it receives, synchronizes, and runs backward with that gradient.
     process = Process(seed)

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from effort import over_seeds
 from host_truth import HostTruth
+from hypothesis import example, given
+from hypothesis import strategies as st
 from quick_run import quick
 from trace_builder import TraceBuilder
 
-from nsys_llm.facts.host.states import HostRecords
+from nsys_llm.facts.host.states import DOING, HostRecords
 from nsys_llm.profile.tables import Table
 from nsys_llm.report.host_tables import wilson_pct
 from nsys_llm.report.records import records
@@ -158,6 +160,25 @@ def test_states_on_the_path_are_those_of_each_nanosecond(seed, tmp_path):
 @over_seeds(range(100, 1100), 50)
 def test_states_and_samples_are_those_of_each_nanosecond_on_many(seed, tmp_path):
     check(planted(seed).write_sqlite(tmp_path / f"{seed}.sqlite"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1)), min_size=1, max_size=9))
+@example([(0, 1), (0, 0)])  # from one core to another
+@example([(9, 0)])
+def test_each_instant_has_the_state_of_the_last_switch(switches):
+    columns = ("start_ns", "goes_on", "global_tid")
+    rows = np.array([(*switch, 7) for switch in switches], dtype=np.int64).T
+    table = Table(dict(zip(columns, rows, strict=True)))
+    records_of = HostRecords(RankTrace({"thread_switches": table}, {}, None, {}, ()))
+    assert records_of.on_core_ns(8, 0, 30) is None
+    order, at_ns, ran_n = sorted(switches), range(-2, 34), 0
+    doing, runs = records_of.doing(7, np.array(at_ns))
+    assert (np.array(DOING)[doing] == "running").tolist() == runs.tolist()
+    for at, what in zip(at_ns, doing.tolist(), strict=True):
+        before = [on for when, on in order if when <= at]
+        ran_n += bool(before[-1]) if before else not order[0][1]
+        assert DOING[what] == (("off_core", "running")[before[-1]] if before else "unknown")
+        assert records_of.on_core_ns(7, -2, at + 1) == ran_n
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import step_world
+from quick_run import quick
 from step_world import StepWorld
 from test_phase_times import rank, ranks
+from trace_builder import TraceBuilder
 
 from nsys_llm.facts.steps.finder import find_steps
 from nsys_llm.facts.steps.steps import (
@@ -113,6 +115,16 @@ def test_hooks_of_numbered_blocks_part_layers(seed, tmp_path):
     assert steps.full.tolist() == [True, True, True, False] * 2
 
 
+def test_layers_that_hold_little_but_for_what_follows_the_last_are_none(tmp_path):
+    world = StepWorld(1)
+    for block in range(4):
+        with world.range(f"FSDP::pre_forward (blocks.{block}._checkpoint_wrapped_module)"):
+            world.launch("all_gather", -1)
+    for number in range(8):  # without a mark, such as an optimizer
+        world.launch(f"update_{number}", -1)
+    assert found_in(world, tmp_path) is None
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("mode", ["node", "graph"])
 def test_replays_of_a_graph_are_steps(mode, seed, tmp_path):
@@ -176,6 +188,15 @@ def test_irregular_kernels_are_no_steps(seed, tmp_path):
 LAYER_KERNELS = (*step_world.LAYER_KERNELS, *step_world.HEAD_KERNELS)
 
 
+def test_a_kernel_that_comes_now_and_then_marks_no_step(tmp_path):
+    world = StepWorld(0)
+    for _ in range(30):
+        for _ in range(world.chance.randint(34, 46)):
+            world.launch("vector_add", -1)
+        world.launch("flush", -1)
+    assert found_in(world, tmp_path) is None
+
+
 def test_one_kernel_over_and_over_is_no_step(tmp_path):
     world = StepWorld(0)
     for _ in range(50):
@@ -217,6 +238,20 @@ def test_ranges_that_hold_less_than_half_are_no_steps(tmp_path):
             world.launch(world.chance.choice(LAYER_KERNELS), -1, took_ns=490)
         world.launch(world.chance.choice(LAYER_KERNELS), -1, took_ns=510)
     assert found_in(world, tmp_path) is None
+
+
+def test_steps_are_found_beside_a_load_that_holds_more(tmp_path):
+    trace, ms = TraceBuilder(), 1_000_000
+    load = {"start_ns": 2 * ms, "duration_ns": 60 * ms, "size_bytes": 2**30}
+    trace.nvtx("init_model", 0, 63 * ms).memcpy("HtoD", **load, launch=(ms, 62 * ms))
+    for at in range(64 * ms, 104 * ms, 11 * ms):
+        trace.nvtx("forward", at, at + 10 * ms)
+        for launch in (at + 1_000, at + 5 * ms):
+            times = {"start_ns": launch + 100_000, "duration_ns": 4_800_000}
+            trace.kernel(f"gemm_{launch - at}", **times, launch=(launch, launch + 8_000))
+    tables = quick("nvtx_phase_attribution", trace.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert tables["rank_steps"]["name"].tolist() == ["forward"]
+    assert len(tables["steps"]) == 4
 
 
 def test_of_two_ranges_as_frequent_the_outer_one_is_the_step(tmp_path):
@@ -349,6 +384,14 @@ def test_a_step_with_a_launch_that_did_not_run_before_the_end_of_the_capture_is_
         world.trace.api("cudaLaunchKernel_v7000", start_ns=world.host_ns, duration_ns=5)
     steps = found_in(world, tmp_path)
     assert steps.full.tolist() == [True] * 5 + [False]
+
+
+def test_a_step_whose_graph_did_not_run_to_its_end_is_not_full(tmp_path):
+    world = StepWorld(2)
+    for step in range(5):
+        with world.range(f"step {step}"):
+            world.replay(LAYER_KERNELS if step < 4 else LAYER_KERNELS[:-1], step)
+    assert found_in(world, tmp_path).full.tolist() == [True] * 4 + [False]
 
 
 @pytest.mark.parametrize(("first_ns", "warmup_n"), [(180_000, 2), (90_000, 0)])

@@ -67,6 +67,15 @@ def test_one_communicator_is_told_from_two_in_lockstep(seed, n):
         assert not slope_of(start, end, mask).is_one
 
 
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("ranks_n", [2, 4])
+def test_a_rank_some_of_whose_collectives_are_of_others_makes_it_unsure(seed, ranks_n):
+    start, end = met(np.random.default_rng(seed), 120, [list(range(ranks_n))])
+    assert is_one_communicator(start, end)
+    end[1, ::10] += 100_000
+    assert not is_one_communicator(start, end)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_rank_too_many_and_a_rank_too_few_are_noticed(seed):
     rng = np.random.default_rng(seed)

@@ -29,6 +29,8 @@ def split(*rows):
         ((2, 7, 3, 7), (0, 4, -4)),
         # One less of 5 / 2: -2.5 rounds to -2.
         ((2, 5, 1, 5), (0, -2, 2)),
+        # More than a double holds, and a product of more than 64 bits.
+        ((1 << 20, 3 << 52 | 1, 3 << 20, 9 << 52), ((6 << 52) - 1, (6 << 52) + 2, -3)),
     ],
 )
 def test_changes_split_by_hand(row, expected):

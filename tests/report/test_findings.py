@@ -159,3 +159,5 @@ def test_a_rank_is_one_cause_whether_or_not_its_kernel_is_known():
     named, unnamed = Cause("rank", rank=2, note="more_work"), Cause("rank", rank=2)
     assert len({named, unnamed}) == 1
     assert unnamed != Cause("rank", rank=3)
+    assert Cause("host", rank=1) != Cause("host")
+    assert Cause("wait", detail="cudaMemcpy") != Cause("wait", detail="cudaFree")

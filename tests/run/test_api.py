@@ -349,7 +349,12 @@ def copied(result, tmp_path):
     ("name", "value", "words"),
     [
         ("tables", {"../x": {"rows": 1}}, "missing or damaged"),
+        ("tables", [1], "missing or damaged"),
+        ("report", None, "missing or damaged"),
+        ("report.findings", [3], "missing or damaged"),
+        ("report.answer", 3, "missing or damaged"),
         ("recipe", "rm", "rm"),
+        ("format", "x", "missing or damaged"),
         ("format", 99, "later version"),
     ],
 )

@@ -15,7 +15,7 @@ from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import ProfileInput, expand_inputs
 from nsys_llm.reduced import job_facts
 from nsys_llm.run.cli import main
-from nsys_llm.run.worker import map_profiles
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_metadata import global_tid
 from nsys_llm.trace.outcomes import MapResult
 
@@ -58,6 +58,15 @@ def test_each_process_with_work_is_a_rank_of_its_report(tmp_path):
     (outcome,) = mapped([ProfileInput(str(path), "r")]).profiles
     keys = {rank.key.global_pid: rank.device_ids for rank in outcome.ranks}
     assert keys == {global_tid(7): (0,), global_tid(8): (1,)}
+
+
+def test_profiles_are_in_one_order_however_results_are_merged(mixed):
+    parts = [mapped([profile]) for profile in mixed]
+    grouped = [merge_results(parts[2:]), merge_results(parts[:2])]
+    for some in (parts[::-1], [*parts[3:], *parts[:3]], grouped):
+        result = merge_results(some)
+        assert [one.label for one in result.profiles] == [f"rank{rank}" for rank in range(5)]
+        assert durations(result) == {2: 1, 3: 1, 5: 1}
 
 
 def test_a_probe_finds_the_ranks_and_analyses_nothing(mixed, monkeypatch):

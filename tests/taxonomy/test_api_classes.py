@@ -64,6 +64,10 @@ def test_every_class_has_functions_and_a_meaning():
     [
         (2, APPLICATION, "JIT compilation"),
         (3, PROFILER, "buffer flush"),
+        (4, PROFILER, "instrumentation"),
+        (5, PROFILER, "resource management"),
+        (6, APPLICATION, "module loading"),
+        (7, APPLICATION, "lazy function loading"),
         (8, APPLICATION, "command buffer full"),
     ],
 )

@@ -274,9 +274,10 @@ def test_all_recipes_say_alike_who_waits_for_experts(tmp_path):
     assert "collective_waits" not in recipes
 
 
-def test_a_ring_without_experts_has_none(tmp_path):
+@pytest.mark.parametrize("ranks", [slice(None), slice(1)], ids=["all", "one"])
+def test_a_ring_of_which_ranks_run_no_experts_has_none(ranks, tmp_path):
     outcome = simulate(planted(0, "even", (SEND_RECV, SEND_RECV)))
-    for ops in outcome.operations:
+    for ops in outcome.operations[ranks]:
         for op in ops:
             if op.work.name == rank_plants.MOE:
                 op.work = replace(op.work, name=GEMM)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 from statistics import mean
 
+import numpy as np
 import pandas as pd
 import pytest
 from comm_jobs import Plan, true_bubbles
@@ -17,9 +18,12 @@ from effort import seeds
 from machine import simulate, write_profiles
 from machine.changes import with_scaled
 from pipeline_world import SEND_RECV
+from planted import frame_of
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.job.collectives.stages import may_be_stages
+from nsys_llm.recipes.comm_stats.findings.pipelines import find_pipelines
 from nsys_llm.report.rank_findings import RULES
 from nsys_llm.run.worker import load_analysis
 
@@ -39,6 +43,32 @@ def test_nobody_is_blamed_for_the_schedule(schedule, recipe, tmp_path):
     assert not set(tables["findings"]["rule"]) & BLAME
     if recipe == "comm_stats":
         assert not re.search("for rank|straggler", load_analysis(recipe).answer(tables))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 2])
+def test_experts_that_are_launched_one_by_one_are_no_pipeline(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    free = np.full(2, 1_000_000)
+    traces = [TraceBuilder(hostname="node") for _ in range(2)]
+    for exchange in range(60):
+        experts_n = int(rng.binomial(16, 0.5))
+        for rank, trace in enumerate(traces):
+            kernels_n = 3 * abs(16 * rank - experts_n) if exchange % 2 else 6
+            for start in range(int(free[rank]), int(free[rank]) + 10_000 * kernels_n, 10_000):
+                launch = (start - 900, start)
+                trace.kernel("gemm(int)", start_ns=start, duration_ns=9_000, launch=launch)
+            free[rank] += 10_000 * kernels_n
+        end = int(free.max()) + 30_000
+        for start, trace in zip(free.tolist(), traces, strict=True):
+            span = {"start_ns": start, "end_ns": end + int(rng.integers(0, 500))}
+            trace.kernel(SEND_RECV, **span, launch=(start - 900, start), stream_id=9)
+        free[:] = end + 2_000
+    for rank, trace in enumerate(traces):
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    tables = quick("comm_stats", tmp_path)
+    assert tables["stages"]["stage"].isna().all()
+    assert not set(tables["findings"]["rule"]) & {"pipeline_bubble", "slow_stage"}
 
 
 @pytest.mark.slow
@@ -160,3 +190,21 @@ def test_equal_stages_in_lockstep_have_the_neighbors_of_the_line(seed, tmp_path)
         ("2-3", 96),
     }
     assert set(tables["bubbles"]["kind"]) == {"gpipe"}
+
+
+def test_stages_go_by_their_labels_and_a_sum_without_one_step_is_not_known():
+    bubbles = [
+        {
+            **{"rank": rank, "step": step, "window_ns": 100, "bubble_ns": 50, "schedule_ns": 20},
+            **{"compute_ns": 30 if rank == 1 else 10, "imbalance_ns": 5 if step or rank else None},
+        }
+        for rank in range(3)
+        for step in range(2)
+    ]
+    # The first stage of the pipeline left no profile.
+    stages = [{"rank": rank, "pipeline": 0, "stage": rank + 1} for rank in range(3)]
+    rows = {"bubbles": bubbles, "stages": stages}
+    (found,) = find_pipelines({name: frame_of(name, rows[name], "comm_stats") for name in rows})
+    assert (found.pace, found.pace_gpu["rank"], found.longer_pct) == (2, 1, 200)
+    assert found.gpus["bubble_ns"].tolist() == [100] * 3
+    assert found.gpus["imbalance_ns"].isna().tolist() == [True, False, False]

@@ -233,6 +233,40 @@ def test_the_odd_ns_in_a_window_goes_to_the_kernel_that_really_started_first(tmp
     assert rows(tables["kernels"], "name exclusive_ns") == [("z", 3), ("a", 2)]
 
 
+#: Kernels a, b, c, d, e take 1, 2, 4, 8, 16 ns: a sum tells which there are.
+CHOICES = [
+    (["--filter-nvtx", "step"], 1 + 2 + 4 + 8, 4),
+    (["--filter-nvtx", "step@NCCL"], 2, 1),
+    (["--filter-time", "0/111", "--filter-nvtx", "step"], 1 + 1, 2),
+    # b runs in [110, 112), and e, launched by nobody, in [104, 120).
+    (["--filter-projected-nvtx", "step@NCCL"], 2 + 2, 1),
+    # A step is its thread's, and holds what any thread launches during it: f, then d too.
+    (["--steps", "1:"], 2 + 4, 3),
+    (["--steps", "1:", "--filter-nvtx", "step"], 2 + 4, 2),
+    (["--steps", ":1"], 1 + 8, 2),
+    # The first step ends at 10; the launch of e is not known, it starts on the GPU later.
+    (["--skip-warmup"], 2 + 4 + 16, 4),
+    # f, of no length at the very end, is in an open window.
+    (["--filter-time", "0/"], 1 + 2 + 4 + 8 + 16, 6),
+]
+
+
+@pytest.mark.parametrize(("options", "total_ns", "launches_n"), CHOICES)
+def test_ranges_choose_what_was_launched_in_them(options, total_ns, launches_n, tmp_path):
+    trace = TraceBuilder().nvtx("whole", 0, 40).nvtx("any thread", 0, 13, kind="start_end")
+    for start, domain in ((0, ""), (10, "NCCL"), (20, "")):
+        trace.nvtx("it", start, start + 10).nvtx("step", start + 1, start + 9, domain=domain)
+    trace.nvtx("step", 1, 9, tid=101)
+    trace.kernel("f", start_ns=138, duration_ns=0, launch=(13, 14), tid=101)
+    trace.kernel("a", start_ns=100, duration_ns=1, launch=(2, 3))
+    trace.kernel("b", start_ns=110, duration_ns=2, launch=(12, 13))
+    trace.kernel("c", start_ns=120, duration_ns=4, launch=(22, 23))
+    trace.kernel("d", start_ns=130, duration_ns=8, launch=(2, 3), tid=101)
+    trace.kernel("e", start_ns=104, duration_ns=16, stream_id=8)
+    kernels = tables_of(tmp_path / "o", written(tmp_path, trace), options=options)["kernels"]
+    assert (kernels["total_ns"].sum(), kernels["launches_n"].sum()) == (total_ns, launches_n)
+
+
 def test_a_device_that_idles_in_the_window_stays_a_part_of_the_whole(tmp_path):
     # Device 0 is busy all 10 ns of the window, device 1 none of them.
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10)

@@ -12,7 +12,10 @@ from quick_run import quick, quick_run
 
 from nsys_llm.facts.timeline.step_lanes import KeptRanks
 from nsys_llm.recipes.llm_overview.tables import views, whole_run
+from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.building import finished
+from nsys_llm.report.part import OverviewParts
+from nsys_llm.testing import demo as demo_set
 
 LANE = ["view", "rank", "device_id"]
 STATES = ("work", "wait")
@@ -129,6 +132,22 @@ def test_of_many_steps_of_many_gpus_some_are_joined(gpus_n, steps_n):
         assert sum(row["steps_n"] for row in some) == steps_n
         assert (some[0]["start_ns"], some[-1]["end_ns"]) == (0, 10 * steps_n)
         assert sum(row["idle_ns"] for row in some) == 2 * steps_n
+
+
+@pytest.mark.slow
+def test_ranks_stand_where_they_truly_were(shown):
+    rows, shifts = shown.tables["timeline"], {}
+    for (view, rank), lane in rows[rows["part"].isin(STATES)].groupby(["view", "rank"]):
+        (ahead_ns,) = set(lane["since_ns"] - lane["start_ns"])
+        shifts.setdefault(view, []).append(ahead_ns - demo_set._CAPTURE_STARTS_NS[rank])
+    assert len(shifts) == 2
+    # Ranks leave a collective within 4 us.
+    assert all(max(some) - min(some) < 4_000 for some in shifts.values())
+    clocks = job_clock(OverviewParts(shown.parts, shown.run.ranks, shown.run.options))
+    assert clocks.common_ns(shown.run.ranks[0], 0) == 0
+    for rank in shown.run.ranks:
+        for at_ns in (0, 10**6, 10**8, 10**11):
+            assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1
 
 
 def about(rank, device_id=0, blamed=None):

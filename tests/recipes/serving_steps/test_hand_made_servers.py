@@ -309,6 +309,16 @@ def test_users_wait_for_the_rank_that_generates(tmp_path):
     assert ANALYSIS.answer(quick("serving_steps", one)).startswith("vLLM: 40 steps: 40 prefill")
 
 
+@pytest.mark.slow
+def test_lines_say_of_which_rank_they_are_where_others_are_not_read(tmp_path):
+    paths = [write(tmp_path, [("work", 500_000)] * 30)]
+    paths += [write(tmp_path, [(decode(1 + k % 6), 500_000) for k in range(40)], rank=1)]
+    assert ANALYSIS.answer(quick("serving_steps", *paths)).startswith("vLLM: 40 steps (rank 1): ")
+    slower = write(tmp_path, [(decode(1 + k % 6), 600_000) for k in range(40)], rank=2)
+    answer = ANALYSIS.answer(quick("serving_steps", *paths, slower))
+    assert answer.startswith("vLLM: 40 steps (rank 2, slowest of 2): ")
+
+
 def summed(requests, keys):
     sums = f"sq{requests}sk{keys}sqsq{requests}sqsk{keys}"
     return f"execute_{requests}_context_0(sq0sk0sqsq0sqsk0)_generation_{requests}({sums})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -170,6 +170,26 @@ def test_time_between_tokens_is_that_of_the_requests(seed, kind, tmp_path):
 
 
 RECIPES = ("idle_gaps", "llm_hotspots", "nvtx_phase_attribution", "step_budget", "tail_stats")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["drafts", "vllm drafts"])
+@pytest.mark.parametrize("seed", seeds(20, 1))
+def test_accepted_tokens_are_those_that_requests_keep(seed, kind, tmp_path):
+    run = KINDS[kind].run(seed)
+    (row,) = rows(
+        tables_of(run, tmp_path)["speculation"], "steps_n width pairs_n accepted_n proposed_n"
+    )
+    # Of steps after which nobody comes or goes.
+    firsts = [
+        first
+        for first, after in pairwise(run.steps)
+        if first.fields["gen_reqs"] == after.fields["gen_reqs"] > 0 and not first.fields["ctx_reqs"]
+    ]
+    verify_n = sum(step.fields["gen_reqs"] > 0 for step in run.steps)
+    accepted_n = sum(first.accepted_n - first.fields["gen_reqs"] for first in firsts)
+    proposed_n = sum(first.fields["gen_tokens"] - first.fields["gen_reqs"] for first in firsts)
+    assert row == (verify_n, KINDS[kind].width, len(firsts), accepted_n, proposed_n)
 
 
 @pytest.mark.slow

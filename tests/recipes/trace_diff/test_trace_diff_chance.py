@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 from campaigns.chance import ALIKE, LIMITS, said_pct
 from diff_jobs import GEMM, Job, compare
 from quick_run import quick
+
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.recipes.trace_diff.tables.runs import kernel_side
+from nsys_llm.recipes.trace_diff.tables.side_by_side import compared
 
 #: Time of steps that slow down amid a run, in percent: neighbors are alike.
 BEFORE = (100, 101, 101, 102, 103, 104, 104, 106, 108, 110, 112, 115, 117, 118, 118, 119)
@@ -225,3 +230,16 @@ def test_equal_runs_differ_no_more_often_than_stated(n):
             # Three standard errors beyond the limit.
             assert said[word] <= limit + 3 * (limit * (100 - limit) / 120) ** 0.5
     assert said_pct(n, 0.3, 60, 1.125)["differs"] > {5: 30, 10: 70, 24: 95}[n]
+
+
+def test_of_many_equal_kernels_none_is_called_different():
+    dice, sides = np.random.default_rng(7), []
+    code = np.repeat(np.arange(200), 30)
+    for _ in range(2):
+        values = dice.integers(1_000, 2_000, code.size)
+        totals = np.bincount(code, weights=values).astype(np.int64)
+        sides.append(kernel_side(ValueCounts.from_values(code, values), totals))
+    tests = compared(*sides, {"alpha": 0.05, "min_effect": 0.0})
+    # By chance one of twenty differs.
+    assert 4 <= (tests["p_value"] < 0.05).sum() <= 20
+    assert set(tests["verdict"]) == {"none"}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from diff_jobs import compare
+from diff_jobs import Job, compare
+from rendered import HOSTILE_NAMES
 from trace_builder import TraceBuilder
 
 
@@ -41,6 +44,7 @@ def test_lost_cuda_graphs_are_seen(tmp_path):
     assert checks["CUDA graphs"] == "differs"
 
 
+WORDS = ["title", "details", "recommendation"]
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 
 
@@ -78,3 +82,19 @@ def test_a_late_rank_is_waiting_and_a_slower_network_transfer_of_each_rank(
     assert whole[columns].iloc[0].tolist() == sums_ns
     if waiting_ns:
         assert whole["input_late_rank"].iloc[0] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_same", [True, False])
+def test_hostile_names_are_quoted(tmp_path, is_same):
+    slower, gone, come, link = (HOSTILE_NAMES[at] for at in (0, 2, 18, 7))
+    before = Job(((slower, 60_000, 64, 4), (gone, 9_000, 64, 4), (link, 9_000, 64, 4)), slower)
+    after = ((slower, 90_000, 64, 4), (come, 7_000, 64, 4), (link, 20_000, 64, 4))
+    late = {"late_ns": {4: 900_000, 19: 900_000}, "late_range": come}
+    said = compare(tmp_path, before, Job(after, slower if is_same else link, **late))
+    assert ("slower_calls" in said.rules) == is_same
+    texts = [said.answer, *said.tables["findings"][WORDS].to_numpy().ravel().tolist()]
+    assert "alert(#)" in said.answer or "alert(1)" in said.answer
+    for text in texts:
+        plain = re.sub("`[^`]*`", "", text).replace("->", "")
+        assert not re.search("<|alert|evil", plain), text
