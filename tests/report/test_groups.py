@@ -9,6 +9,7 @@ from trace_builder import TraceBuilder
 from nsys_llm.recipes.llm_overview.findings.screen import _group_lines
 from nsys_llm.report.building import finished
 from nsys_llm.report.first_screen import first_screen_lines
+from nsys_llm.report.group_words import in_group
 
 US, MS = 1_000, 1_000_000
 READ, WRITTEN = "2(512)_generation_0(0)", "0(0)_generation_8(8)"
@@ -61,6 +62,20 @@ def test_each_group_has_its_own_steps_on_the_screen(overview):
     assert read.endswith(", 12 steps, mean 3.88 ms a step")
     assert [line for line in lines if "write: rank 3's GPU is slow" in line]
     assert "mean GPU of write" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("title", "told"),
+    [
+        ("All-reduce on the compute stream", "`a`: all-reduce on the compute stream"),
+        ("Rank 3's GPU is slow", "`a`: rank 3's GPU is slow"),
+        ("FlashAttention-2 on Hopper", "`a`: FlashAttention-2 on Hopper"),
+        ("GEMMs without tensor cores", "`a`: GEMMs without tensor cores"),
+        ("A step waits", "`a`: A step waits"),
+    ],
+)
+def test_a_title_behind_the_name_of_its_group_keeps_names(title, told):
+    assert in_group("a", title) == told
 
 
 @pytest.mark.parametrize("groups_n", [2, 3, 4, 9])

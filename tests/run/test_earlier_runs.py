@@ -71,7 +71,7 @@ def test_ranks_are_those_of_the_newest_run(runs, tmp_path):
 def test_a_check_names_earlier_runs(runs, capsys):
     code, shown = checked(capsys, runs)
     assert code == ExitCode.INCOMPLETE
-    assert "2 profiles of an earlier run are left out" in shown
+    assert "2 earlier profiles are left out" in shown
     assert "2 with GPU work in 2 profiles" in shown
     assert "nsys-llm trace_diff --baseline before --input after." in shown
 

@@ -196,9 +196,13 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
     if 100 * row["step_ns"] < (100 + _UNEVEN_PCT) * row["usual_step_ns"]:
         return []
     if row["longer_phase"]:
-        usual_ns, longer_ns = (format_ns(row[f"{which}_step_ns"]) for which in ("usual", "longer"))
-        usual = counted(steps_n - longer_n, f"{row['usual_phase']} {unit}")
-        return [f"{usual} of {usual_ns}", f"{longer_n:,} {row['longer_phase']} of {longer_ns}"]
+        # A rank that was recorded for a shorter time is no measure of the others' number of steps.
+        names = usual, longer = row["usual_phase"], row["longer_phase"]
+        alike = [gpu for gpu in gpus if (gpu["usual_phase"], gpu["longer_phase"]) == names]
+        usual_n = _range([gpu["steps_n"] - gpu["longer_n"] for gpu in alike])
+        longer_n = _range([gpu["longer_n"] for gpu in alike])
+        usual_ns, longer_ns = (format_ns(row[f"{of}_step_ns"]) for of in ("usual", "longer"))
+        return [f"{usual_n} {usual} {unit}s of {usual_ns}", f"{longer_n} {longer} of {longer_ns}"]
     longer_ns = row["longer_step_ns"] - row["usual_step_ns"]
     # For which alone steps are so much longer.
     firsts = (first for first, *_ in grouped(records(tables["when"]), "finding").values())
@@ -215,6 +219,11 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
     if told_n == longer_n:
         return [usual, *said]
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
+
+
+def _range(counts: Sequence[int]) -> str:
+    least, most = min(counts), max(counts)
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _event_words(event: Record, unit: str) -> str:

@@ -266,12 +266,16 @@ class Metrics:
         return ", ".join(str(row["check"]) for row in rows)
 
     def _unknown(self, metric: str, argument: str | None) -> str:
+        # Where steps are compared, what is launched between their ranges is not.
+        is_step = self.comparison.kind == STEP
         if argument is not None and metric.startswith("kernel"):
             is_chosen = bool(self._chosen(metric, argument))
-            none = f"no kernel is called '{argument}' in what is compared"
+            where = "what the compared steps launch" if is_step else "what is compared"
+            none = f"no kernel is called '{argument}' in {where}"
             return "one of the runs does not launch it" if is_chosen else none
         if argument is not None:
-            return f"there is no category '{argument}' in both runs"
+            where = " in what the compared steps launch" if is_step else " in both runs"
+            return f"there is no category '{argument}'{where}"
         if metric == INTER_TOKEN:
             return "step names do not show which requests generate"
         if metric in _OF_STEPS:

@@ -42,6 +42,12 @@ def with_whose(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
     return [_named(finding, files, names) for finding in findings]
 
 
+def in_group(name: str, title: str) -> str:
+    """Return a title behind the name of its group; a first word with more capitals is a name."""
+    is_word = title.split(maxsplit=1)[0][1:].islower()
+    return f"{quoted(name)}: {title[0].lower() if is_word else title[0]}{title[1:]}"
+
+
 def _named(finding: Finding, files: Mapping[int, Record], names: Mapping[int, str]) -> Finding:
     ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
     if finding.kind == CAPTURE or not ranks:
@@ -49,8 +55,7 @@ def _named(finding: Finding, files: Mapping[int, Record], names: Mapping[int, st
     title, rows = finding.title, [files[rank] for rank in ranks if rank in files]
     groups = {row["group"] for row in rows}
     if len(groups) == 1 and (name := names.get(groups.pop())):
-        first = title[0].lower() if title[1:2].islower() else title[0]
-        title = f"{quoted(name)}: {first}{title[1:]}"
+        title = in_group(name, title)
     if len(rows) == 1 and rows[0]["rank_source"] == _BY_ORDER and "/" in rows[0]["File"]:
         said = f"ank {ranks[0]}" in title
         title = f"{title} ({quoted(rows[0]['File'])})" if said else title

@@ -30,9 +30,7 @@ class Kind:
 
 #: By kind, in the order in which they are said.
 KINDS: Final[Mapping[str, Kind]] = {
-    "earlier_run": Kind(
-        limits=True, follows="it is left out of all numbers; compare it with trace_diff"
-    ),
+    "earlier_run": Kind(limits=True, follows="all numbers describe the newest run"),
     "segment": Kind(limits=False, follows="the time between segments is left out"),
     "rank_twice": Kind(limits=True, follows="ranks are numbered by the order of their files"),
     "shared_gpu": Kind(
@@ -57,9 +55,9 @@ _rule: Final = partial(Rule, scope="run", kind=CAPTURE, source=OURS, tables=("ca
 RULES: Final = rules_by_id(
     _rule(
         id="earlier_run",
-        title="{files_n:profile} of an earlier run {files_n:=is|are} left out: all numbers "
-        "describe the newest run",
-        details="{names}: the same program on the same GPUs, recorded before the others began.",
+        title="{files_n:earlier profile} {files_n:=is|are} left out",
+        details="{names}: the same program on the same GPUs, recorded before the others began. All "
+        "numbers describe the newest run.",
         threshold="a profile ends before others with the same program and GPU, or the same host "
         "and rank, begin",
         recommendation="Compare the runs with trace_diff[: {command}].",

@@ -19,6 +19,7 @@ from nsys_llm.trace.wall import DeviceWall, RankWall
 #: Any recipe will do: steps are the overview's own.
 ONLY = ("--only", "llm_hotspots")
 PAUSES = ("--only", "step_budget")
+PHASES = ("--only", "nvtx_phase_attribution,step_budget")
 
 
 def wall_of(steps_of, name="work"):
@@ -125,14 +126,25 @@ def test_an_evaluation_and_a_pause_are_told_apart(tmp_path):
     ],
 )
 def test_longer_steps_of_a_phase_of_their_own_are_called_by_it(longest, facts, tmp_path):
-    trace, clock = TraceBuilder().process(pid=1, name="server"), 10_000
-    names = ["prefill", "decode", "decode", "decode"] * 10
-    for step, name in enumerate(names):
-        took_ns = 4_000_000 if name == "prefill" or (longest and step == 5) else 1_200_000
+    server(tmp_path, 0, longest_step=5 if longest else None)
+    assert screen(quick("llm_overview", tmp_path, *PHASES)).facts.split(", ")[2:] == facts
+
+
+def test_steps_of_a_phase_are_counted_on_all_ranks(tmp_path):
+    """Rank 1's longer steps are the longest, and its capture ends early."""
+    server(tmp_path, 0)
+    server(tmp_path, 1, rounds=6, prefill_ns=8_000_000)
+    facts = screen(quick("llm_overview", tmp_path, *PHASES)).facts.split(", ")[2:]
+    assert facts == ["18 to 30 decode steps of 1.22 ms", "6 to 10 prefill of 8.02 ms"]
+
+
+def server(folder, rank, *, rounds=10, longest_step=None, prefill_ns=4_000_000):
+    trace, clock = TraceBuilder().process(pid=rank + 1, name="server", gpu_ids=(rank,)), 10_000
+    trace.environment(RANK=str(rank))
+    for step, name in enumerate(["prefill", "decode", "decode", "decode"] * rounds):
+        took_ns = prefill_ns if name == "prefill" or step == longest_step else 1_200_000
         trace.nvtx(name, clock, clock + took_ns)
         trace.kernel("gemm", start_ns=clock + 10_000, duration_ns=took_ns,
                      launch=(clock + 1_000, clock + 5_000))  # fmt: skip
         clock += took_ns + 20_000
-    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    only = ("--only", "nvtx_phase_attribution,step_budget")
-    assert screen(quick("llm_overview", path, *only)).facts.split(", ")[2:] == facts
+    trace.write_sqlite(folder / f"rank{rank}.sqlite")

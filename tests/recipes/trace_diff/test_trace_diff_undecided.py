@@ -91,7 +91,9 @@ def test_work_outside_of_steps_hides_no_slower_step(tmp_path):
     gates += ["kernel(load):+3%", "exposed_comm:+3%"]
     code, results, reasons, _ = gated(tmp_path, before, after, *gates)
     assert (code, list(results.values())[:3]) == (3, ["fail", "fail", "pass"])
-    assert reasons["kernel(load):+3%"] == "no kernel is called 'load' in what is compared"
+    assert reasons["kernel(load):+3%"] == (
+        "no kernel is called 'load' in what the compared steps launch"
+    )
     assert reasons["exposed_comm:+3%"] == "sums over the runs are not comparable: steps, window"
 
 
