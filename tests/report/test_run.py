@@ -64,3 +64,22 @@ def test_one_side_has_its_own_profiles_ranks_and_notes():
 )
 def test_ranks_that_were_asked_for_and_are_not_there(ranks, options, absent):
     assert absent_ranks(ranks, {**OPTIONS, **options}) == [("", number) for number in absent]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "source", "note"),
+    [
+        ((0, 1, 3), "env:RANK", "no profile of rank 2 was given"),
+        ((4, 9), "env:RANK", "no profile of ranks 5-8 was given"),
+        ((4,), "env:RANK", None),
+        ((0, 1, 3), "file_name", None),  # numbers of files may be anything
+    ],
+)
+def test_a_gap_in_the_numbers_of_a_launcher_is_said(numbers, source, note):
+    ranks = [rank(number, source=source) for number in numbers]
+    notes = [
+        text.partition(";")[0] for _, text in run_of(*map(profile, numbers), ranks=ranks).notes
+    ]
+    assert notes == [note] * (note is not None)
+    failed = run_of(*map(profile, numbers), profile(2, reason="damaged"), ranks=ranks)
+    assert failed.notes == run_of(ranks=ranks, world_size=10).notes == ()

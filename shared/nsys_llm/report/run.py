@@ -15,9 +15,10 @@ from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import COMPARED
-from nsys_llm.view.text import counted
+from nsys_llm.view.text import counted, ranks_words
 
 _UNREAD = "{} of the inputs left out; waiting for them counts as transfer"
+_NO_PROFILE = "no profile of {} was given; waiting for what is missing counts as transfer"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ class Run:
                 labels.setdefault(note, []).append(profile.label)
         if self.unread_n:
             labels[_UNREAD.format(counted(self.unread_n, "rank"))] = ["--ranks"]
+        # Without a number that was asked for; a profile that failed may be that rank's.
+        elif not (self.absent or self.failed) and (gaps := gaps_in_ranks(self.ranks)):
+            labels[_NO_PROFILE.format(ranks_words(gaps))] = ["inputs"]
         return tuple(
             (who[0] if len(who) == 1 else f"{who[0]} and {len(who) - 1} more", note)
             for note, who in labels.items()
@@ -92,6 +96,16 @@ def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[tupl
         for side in sides
         for number in _absent([rank for rank in ranks if rank.key.side == side], options)
     ]
+
+
+def gaps_in_ranks(ranks: Sequence[Rank]) -> list[int]:
+    """Return the numbers between those that a launcher gave to ranks of one group, without one."""
+    sides: dict[tuple[str, int], set[int]] = {}
+    for rank in ranks:
+        if rank.number is not None and (rank.source or "").startswith("env:"):
+            sides.setdefault((rank.key.side, rank.group), set()).add(rank.number)
+    every = [number for some in sides.values() for number in range(min(some), max(some))]
+    return sorted({*every} - set().union(*sides.values()))
 
 
 def unpaired_ranks(ranks: Sequence[Rank]) -> list[tuple[str, int]]:
