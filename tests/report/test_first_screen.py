@@ -140,6 +140,11 @@ def test_without_steps_gains_are_of_a_gpus_time(tmp_path):
     lines = screen_of(tmp_path, gained(300), screen=whole)
     assert "could gain (not additive), ms of 300.0 of one GPU" in lines
     assert items_of(lines) == [("1", "at most", "90.0", "30.0 %")]
+    # Another GPU's time is longer: each share is of its own.
+    longer = replace(whole, whole_ns=2.0 * SPAN_NS)
+    lines = screen_of(tmp_path, gained(300), screen=longer)
+    assert "could gain (not additive), ms of one GPU" in lines
+    assert items_of(lines) == [("1", "at most", "90.0", "30.0 %")]
 
 
 def test_facts_that_the_bound_leaves_no_room_for_stand_below(tmp_path):

@@ -32,6 +32,8 @@ class _Cut:
     shown_n: int = MOST_SHOWN
 
 
+#: The time of a GPU that is nearly as long as the longest has this part of it.
+_NEARLY: Final = 0.99
 #: Opportunities that keep their second line longest.
 _FIRST_N: Final = 2
 #: What gives way, one after the other, where a screen is full.
@@ -122,7 +124,11 @@ def _opportunities(report: Report, screen: Screen, width: int, cut: _Cut, most_n
             *summary.wrapped(summary.plain(report.answer), width, "", most=max(most_n - 1, 1)),
         ]
     scale = Scale.of(screen.whole_ns)
+    own = [finding.price for finding in findings if screen.is_of(finding.rank)]
+    spans_ns = [price.span_ns for price in own if price is not None]
     whole = f"{scale.unit} of {scale.number(screen.whole_ns)} {screen.whole}"
+    if not screen.by_step and min(spans_ns, default=screen.whole_ns) < _NEARLY * screen.whole_ns:
+        whole = f"{scale.unit} {screen.whole}"  # a share is of its own GPU's time
     gains = [
         _price_words(finding.price, screen, scale, is_own=screen.is_of(finding.rank))
         for finding in findings
