@@ -19,7 +19,7 @@ from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.step_names import GRAPH
 from nsys_llm.taxonomy.wall_classes import COMPUTE
-from nsys_llm.view.text import counted, first_sentence, format_ns, quoted
+from nsys_llm.view.text import counted, counted_range, first_sentence, format_ns, quoted
 
 from ..tables.ranks import mean_step_ns
 
@@ -100,11 +100,10 @@ def _gone(tables: Tables) -> list[str]:
 def _segments(tables: Tables, gpus_n: int) -> str:
     """Return how many segments the profiles of a rank are; nothing where all are whole."""
     capture = tables["capture"]
-    counts = sorted(set(capture.loc[capture["kind"] == SEGMENT, "of_n"]))
+    counts = capture.loc[capture["kind"] == SEGMENT, "of_n"].tolist()
     if not counts:
         return ""
-    span = f"{counts[0]} to " if len(counts) > 1 else ""
-    return f"{span}{counted(int(counts[-1]), 'segment')}{' each' * (gpus_n > 1)}"
+    return f"{counted_range(counts, 'segment')}{' each' * (gpus_n > 1)}"
 
 
 def _group_lines(
@@ -150,10 +149,8 @@ def _facts(tables: Tables, gpus: Sequence[Record]) -> tuple[list[str], float | N
         return [*facts, *(uneven or _few_steps(gpus, unit))], None
     scale = Scale.of(step_ns)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
-    least_n, most_n = min(counts), max(counts)
     # The last replay has no next launch to end it: there is one more of them than are full.
-    words = counted(most_n, f"full {unit}" if unit == GRAPH else unit)
-    steps = words if least_n == most_n else f"{least_n} to {words}"
+    steps = counted_range(counts, f"full {unit}" if unit == GRAPH else unit)
     return [*facts, steps, f"mean {scale.number(step_ns)} {scale.unit} a {unit}"], step_ns
 
 
@@ -199,10 +196,13 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
         # A rank that was recorded for a shorter time is no measure of the others' number of steps.
         names = usual, longer = row["usual_phase"], row["longer_phase"]
         alike = [gpu for gpu in gpus if (gpu["usual_phase"], gpu["longer_phase"]) == names]
-        usual_n = _range([gpu["steps_n"] - gpu["longer_n"] for gpu in alike])
-        longer_n = _range([gpu["longer_n"] for gpu in alike])
+        usual_n = [gpu["steps_n"] - gpu["longer_n"] for gpu in alike]
+        longer_n = [gpu["longer_n"] for gpu in alike]
         usual_ns, longer_ns = (format_ns(row[f"{of}_step_ns"]) for of in ("usual", "longer"))
-        return [f"{usual_n} {usual} {unit}s of {usual_ns}", f"{longer_n} {longer} of {longer_ns}"]
+        return [
+            f"{counted_range(usual_n, f'{usual} {unit}')} of {usual_ns}",
+            f"{counted_range(longer_n, longer, longer)} of {longer_ns}",
+        ]
     longer_ns = row["longer_step_ns"] - row["usual_step_ns"]
     # For which alone steps are so much longer.
     firsts = (first for first, *_ in grouped(records(tables["when"]), "finding").values())
@@ -219,11 +219,6 @@ def _uneven_steps(tables: Tables, gpus: Sequence[Record], unit: str) -> list[str
     if told_n == longer_n:
         return [usual, *said]
     return [usual, f"{longer_n} of {format_ns(row['longer_step_ns'])} with more in it"]
-
-
-def _range(counts: Sequence[int]) -> str:
-    least, most = min(counts), max(counts)
-    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _event_words(event: Record, unit: str) -> str:

@@ -13,7 +13,14 @@ from nsys_llm.report.group_words import group_of_ranks
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.step_names import recording_advice
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed
+from nsys_llm.view.text import (
+    counted,
+    counted_range,
+    format_count,
+    format_ns,
+    format_percent,
+    listed,
+)
 
 from .steps import examples, serving_findings
 
@@ -147,7 +154,7 @@ def _by_rank(steps: pd.DataFrame) -> str:
         return ""
     apart = usual[usual != usual.mode().iloc[0]]
     if len(apart) > 1:
-        return f"; {format_count(usual.min())} to {counted(int(usual.max()), 'request')} by rank"
+        return f"; {counted_range(usual.tolist(), 'request')} by rank"
     rank, own, others = apart.index[0], int(apart.iloc[0]), int(usual.mode().iloc[0])
     return f"; rank {rank}: {counted(own, 'request')}, others {format_count(others)}"
 

@@ -51,6 +51,13 @@ def counted(n: int, noun: str, many: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else many or f'{noun}s'}"
 
 
+def counted_range(counts: Sequence[int], noun: str, many: str | None = None) -> str:
+    """Return the least and the largest number with their noun: `8 to 9 steps`; one if alike."""
+    least, most = min(counts), max(counts)
+    words = counted(most, noun, many)
+    return words if least == most else f"{least:,} to {words}"
+
+
 def listed(parts: list[str]) -> str:
     """Return parts as a sentence has them: `a, b and c`; there is at least one."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
