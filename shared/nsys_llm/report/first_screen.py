@@ -115,35 +115,32 @@ def _title(report: Report, screen: Screen, width: int) -> list[str]:
 
 def _opportunities(report: Report, screen: Screen, width: int, cut: _Cut, most_n: int) -> list[str]:
     """Return opportunities as a cut has them, and what to do; else the answer in `most_n` lines."""
-    findings = [
-        opportunity for opportunity in report.opportunities if opportunity.price is not None
-    ]
-    if not findings:
+    priced = [(each, each.price) for each in report.opportunities if each.price is not None]
+    if not priced:
         return [
             "",
             *summary.wrapped(summary.plain(report.answer), width, "", most=max(most_n - 1, 1)),
         ]
     scale = Scale.of(screen.whole_ns)
-    own = [finding.price for finding in findings if screen.is_of(finding.rank)]
-    spans_ns = [price.span_ns for price in own if price is not None]
+    own = [price for finding, price in priced if screen.is_of(finding.rank)]
+    is_same = all(price.span_ns >= _NEARLY * screen.whole_ns for price in own)
     whole = f"{scale.unit} of {scale.number(screen.whole_ns)} {screen.whole}"
-    if not screen.by_step and min(spans_ns, default=screen.whole_ns) < _NEARLY * screen.whole_ns:
+    if not (screen.by_step or is_same):
         whole = f"{scale.unit} {screen.whole}"  # a share is of its own GPU's time
     gains = [
-        _price_words(finding.price, screen, scale, is_own=screen.is_of(finding.rank))
-        for finding in findings
-        if finding.price is not None
+        _price_words(price, screen, scale, is_own=screen.is_of(finding.rank))
+        for finding, price in priced
     ]
     widths = [max(map(len, column)) for column in zip(*gains, strict=True)]
     lines = [f"could gain (not additive), {whole}"]
-    shown = zip(findings[: cut.shown_n], gains, strict=False)
-    for number, (finding, (sure, time, share)) in enumerate(shown, 1):
+    shown = zip(priced[: cut.shown_n], gains, strict=False)
+    for number, ((finding, _), (sure, time, share)) in enumerate(shown, 1):
         head = f"{number:>2} {sure:<{widths[0]}} {time:>{widths[1]}}  {share:>{widths[2]}}  "
         each_n = cut.first_n if number <= _FIRST_N else cut.item_n
         lines += _item_lines(finding, head, width, each_n)
-    if (more_n := len(findings) - cut.shown_n) > 0:
+    if (more_n := len(priced) - cut.shown_n) > 0:
         lines.append(f"   and {more_n} more in the report")
-    return lines + _sentences(f"first: {findings[0].recommendation}", width) * cut.advice
+    return lines + _sentences(f"first: {priced[0][0].recommendation}", width) * cut.advice
 
 
 def _price_words(
