@@ -116,12 +116,17 @@ def of(view: RankView) -> OperationFacts:
         lambda: trace.gpu_busy,  # what follows asks for it from two threads
     )
     calls = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
-    (apis, api_durations), stages, launches, graphs = concurrently(
+    (apis, api_durations), stages, launches, (graphs, callstacks, memory, metrics) = concurrently(
         len(calls),
         lambda: map_apis(trace, calls),
         lambda: map_stages(trace, names.name),
         lambda: map_launches(trace, calls, census.of_device, census.devices, early),
-        lambda: map_cuda_graphs(view),
+        lambda: (
+            map_cuda_graphs(view),
+            map_callstacks(trace, options),
+            map_memory(trace, global_pid, options),
+            map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
+        ),
     )
     rank_operations = RankOperations(
         names=names.shown,
@@ -138,9 +143,9 @@ def of(view: RankView) -> OperationFacts:
         stages=stages,
         overheads=map_overheads(trace),
         fusions=map_fusions(view, names),
-        callstacks=map_callstacks(trace, options),
-        memory=map_memory(trace, global_pid, options),
-        metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
+        callstacks=callstacks,
+        memory=memory,
+        metrics=metrics,
         cuda_graphs=graphs,
     )
     return OperationFacts(
