@@ -50,7 +50,7 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         for name, rows in by_name.items()
     ]
     xaxis = axes.axis(x, x_unit, title=spec.get("x_title"), from_zero=False)
-    xaxis = {**xaxis, "type": "linear"}
+    xaxis["type"] = "linear"
     layout = {"xaxis": xaxis, "yaxis": axes.axis(y, y_unit), "height": _HEIGHT}
     legend = axes.legend_of(fields[series])
     if len(highest) > len(few):
